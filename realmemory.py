@@ -666,8 +666,9 @@ def quantised(vector: Sequence[float]) -> tuple[float, bytes]:
 
 N_UNITS = 1 << 22
 K1 = 0.8                            # saturation of repeated terms
-IMPACT = tuple(0.0005 * 1.04 ** i for i in range(256))      # of a byte: 4 % steps, .0005 to 11
+IMPACT = tuple(0.001 * 1.076 ** (i >> 1) for i in range(256))   # of a byte: 8 % steps, .001 to 11
 SATURATION = tuple(x / (x + K1) for x in IMPACT)
+_ODD = bytes(i & 1 for i in range(256))
 MAX_TRACE_ID = (1 << 24) - 1
 
 
@@ -748,6 +749,39 @@ class VotingIndex:
             self._held += len(bucket)
         return bucket
 
+    def holders(self, scope: int, unit: int) -> int:
+        """How many traces of a scope hold the unit themselves (its document frequency)."""
+        low = self.bucket(scope, unit).tobytes()[0 if sys.byteorder == "little" else 3::4]
+        return low.translate(_ODD).count(1)
+
+    def kin(self, units: Sequence[tuple[int, float]], scopes: Sequence[int], *, rarest: int,
+            most: int, budget: int = 2_000) -> list[tuple[float, int]]:
+        """(share of the units' weight held, id) of the traces that share the rarest units, by share.
+
+        `units` are (unit, weight).  Looks up at most `budget` pointers of the `rarest` units, then
+        the `most` best candidates in all buckets.
+        """
+        found = sorted(((bucket, weight) for unit, weight in units for scope in scopes
+                        if (bucket := self.bucket(scope, unit))), key=lambda pair: len(pair[0]))
+        votes: dict[int, float] = {}
+        for bucket, weight in found[:rarest]:
+            if len(bucket) > budget and votes:
+                break
+            for pointer in bucket[-budget:]:
+                if pointer & 1:
+                    votes[pointer >> 8] = votes.get(pointer >> 8, 0.0) + weight
+            budget -= len(bucket)
+        total = sum(weight for _, weight in units) or 1.0
+        kin = []
+        for ident in sorted(votes, key=lambda i: (-votes[i], -i))[:most]:
+            low, held = ident << 8, 0.0
+            for bucket, weight in found:
+                at = bisect_left(bucket, low)
+                if at < len(bucket) and bucket[at] >> 8 == ident and bucket[at] & 1:
+                    held += weight
+            kin.append((held / total, ident))
+        return sorted(kin, reverse=True)
+
     def vote(self, cue: Mapping[int, float], scopes: Sequence[int], *, budget: int = 30_000,
              limit: int = 400) -> dict[int, float]:
         """Summed weight * SATURATION[impact] of each trace that shares a unit with the cue, by id.
@@ -776,38 +810,42 @@ class VotingIndex:
         for bucket, weight in rest:
             for ident in best:
                 impact = impact_of(bucket, ident)
-                if impact is not None:
+                if impact:
                     best[ident] += SATURATION[impact] * weight
         return best
 
 
-def impact_byte(x: float) -> int:
-    """The byte whose IMPACT is nearest to a weighted term frequency.
+def impact_byte(x: float, own: bool = True) -> int:
+    """The byte of a weighted term frequency; its lowest bit says that the trace itself holds it.
 
-    >>> round(IMPACT[impact_byte(1.0)], 1)
-    1.0
+    >>> round(IMPACT[impact_byte(1.0)], 1), impact_byte(1.0) - impact_byte(1.0, own=False)
+    (1.0, 1)
     """
-    return min(255, max(0, round(math.log(max(x, 0.0005) / 0.0005) / math.log(1.04))))
+    level = round(math.log(max(x, 0.001)) * 13.6518 + 94.304)   # log base 1.076 of x / .001
+    return min(127, level) << 1 | own
 
 
-def impact_of(bucket: array[int], ident: int) -> int | None:
-    """The impact byte of trace `ident` in a sorted bucket, None where it has none.  O(log n).
+def impact_of(bucket: array[int], ident: int) -> int:
+    """The impact byte of trace `ident` in a sorted bucket, 0 where it has none.  O(log n).
 
     >>> impact_of(array("I", [5 << 8 | 100, 9 << 8 | 7]), 5)
     100
     """
     at = bisect_left(bucket, ident << 8)
-    return bucket[at] & 255 if at < len(bucket) and bucket[at] >> 8 == ident else None
+    return bucket[at] & 255 if at < len(bucket) and bucket[at] >> 8 == ident else 0
 
 
 @lru_cache(maxsize=65_536)
 def _summed(a: int, b: int) -> int:
     """The byte of two impacts together."""
-    return impact_byte(IMPACT[a] + IMPACT[b])
+    return impact_byte(IMPACT[a] + IMPACT[b], bool((a | b) & 1))
 
 
 def _add_pointer(bucket: array[int], pointer: int) -> None:
     """Insert into a sorted bucket, or raise the impact of the pointer that is there."""
+    if not bucket or bucket[-1] >> 8 < pointer >> 8:
+        bucket.append(pointer)
+        return
     at = bisect_left(bucket, pointer >> 8 << 8)
     if at < len(bucket) and bucket[at] >> 8 == pointer >> 8:
         bucket[at] = pointer >> 8 << 8 | _summed(bucket[at] & 255, pointer & 255)
@@ -1095,7 +1133,7 @@ def _tokens(text: str) -> list[str]:
     if not text.isascii():
         text = CJK.sub(r" \g<0> ", CJK_NUMBER.sub(lambda m: m[0].translate(CJK_DIGITS), text))
     text = THOUSANDS.sub("", text)
-    return [OPERATORS.get(t) or fold(t) for t in TOKEN.findall(text)]
+    return [t for t in (OPERATORS.get(t) or fold(t) for t in TOKEN.findall(text)) if t]
 
 
 @lru_cache(1024)
@@ -1735,7 +1773,6 @@ NAMED = 1.5                         # factor for the turns of the one speaker wh
 USER = 2.5                          # factor for user turns in a user/assistant chat
 SESSION = 0.15                      # share of the mean of the session's three best
 CUE_TERMS = 48                      # distinct terms of a cue that vote
-POINTERS_PER_HOLDER = 4.0           # pointers in a bucket per trace that holds the word itself
 ASKS_ASSISTANT = re.compile(
     r"\b(?:did|have|had) you (?:\w+ )?(?:recommend|suggest|sa[iy]|tell|told|advise|mention|propose"
     r"|provide|g[ai]ve|explain|list|describe|outline|help)|\byou(?:'ve| have|'d| had)? "
@@ -1758,6 +1795,7 @@ def add_impacts(into: dict[int, float], words: Sequence[str], weight: float, *,
         into[unit] = into.get(unit, 0.0) + each
 
 
+@lru_cache(maxsize=512)
 def first_words(text: str) -> list[str]:
     """The analysed words of a text that speak for its neighbours."""
     return content(" ".join(text[:2_000].split(None, FIRST_WORDS)[:FIRST_WORDS]))
@@ -1792,11 +1830,12 @@ def trace_impacts(words: Sequence[str], *, speaker: str | None = None, when: flo
     return impacts
 
 
-def pointer_triples(ident: int, impacts: Mapping[int, float]) -> array[int]:
-    """Flat (id, unit, impact byte) triples of one trace."""
+def pointer_triples(ident: int, impacts: Mapping[int, float], own: Iterable[str]) -> array[int]:
+    """Flat (id, unit, impact byte) triples of one trace; `own` are the words it holds itself."""
+    units = {unit_of(word) for word in own}
     flat = array("I")
     for unit, impact in impacts.items():
-        flat.extend((ident, unit, impact_byte(impact)))
+        flat.extend((ident, unit, impact_byte(impact, unit in units)))
     return flat
 
 
@@ -1816,13 +1855,12 @@ def cue_of(query: str) -> Cue:
     return Cue(query, words)
 
 
-def rarity(pointers: int, n: int) -> float:
-    """Weight of a unit with so many pointers among `n` traces (Sparck Jones 1972); > 0.
+def rarity(df: int, n: int) -> float:
+    """Weight of a unit that `df` of `n` traces hold (Sparck Jones 1972); > 0.
 
-    >>> rarity(1, 100) > rarity(200, 100) > 0
+    >>> rarity(1, 100) > rarity(50, 100) > 0
     True
     """
-    df = pointers / POINTERS_PER_HOLDER
     return math.log(1 + max(0.0, n - df + 0.5) / (df + 0.5))
 
 
@@ -1870,6 +1908,7 @@ APPLICATION_ID = 0x724D656D         # "rMem"
 SCHEMA = """
 CREATE TABLE db_meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE scopes(id INTEGER PRIMARY KEY, name TEXT NOT NULL, key TEXT NOT NULL UNIQUE) STRICT;
+INSERT INTO scopes VALUES(1, 'global', 'global');
 CREATE TABLE aliases(identity TEXT PRIMARY KEY, scope_id INTEGER NOT NULL REFERENCES scopes)
     STRICT, WITHOUT ROWID;
 CREATE TABLE active_days(scope_id INTEGER NOT NULL, day INTEGER NOT NULL,
@@ -1941,7 +1980,7 @@ SQL_BUCKET = "SELECT pointers FROM postings WHERE scope_id = ? AND unit = ? ORDE
 SQL_CHANGES = "SELECT seq, scope_id, pointers FROM events WHERE seq > ? AND pointers IS NOT NULL"
 SQL_TRACES = """SELECT t.*, s.name AS scope FROM traces t JOIN scopes s ON s.id = t.scope_id
     WHERE t.id IN (SELECT value FROM json_each(?))"""
-SQL_LINK = """INSERT INTO links VALUES(:src, :dst, :kind, :weight, :eligible, :at)
+SQL_LINK = """INSERT INTO links VALUES(?, ?, ?, ?, ?, ?)
     ON CONFLICT(src, dst) DO UPDATE SET weight = min(1, weight + excluded.weight),
     eligible = min(1, eligible + excluded.eligible), touched_at = excluded.touched_at"""
 SQL_LINKS = """SELECT src, dst, weight, eligible, touched_at, kind FROM links
@@ -1961,12 +2000,25 @@ SQL_WORK = """SELECT 1 FROM events WHERE seq > ?
 
 
 # === 14. Store ===
-# All SQL runs here.  Reads happen in one snapshot, so that postings and change log agree; writes
-# take the lock at BEGIN, since a read that turns into a write fails at once with "locked" whatever
-# the timeout.  Memory is touched only after COMMIT.
+# All SQL of transactions, copies and rows runs here.  Reads happen in one snapshot, so that
+# postings and change log agree; writes take the lock at BEGIN, for a read that turns into a write
+# fails at once with "locked" whatever the timeout.  The index is touched again only after COMMIT:
+# a rollback drops it.
+
+_PRAGMAS = ("synchronous = NORMAL", "foreign_keys = ON", "secure_delete = ON", "temp_store = MEMORY",
+            "journal_size_limit = 16000000", "cache_size = -16000")
+# sqlite3's words, our error, and the way out.
+_FAILURES: tuple[tuple[tuple[str, ...], type[StoreError], str], ...] = (
+    (("readonly", "unable to open"), ReadOnly, "it can't be written; check the permissions of file "
+     "and folder"),
+    (("malformed", "not a database", "corrupt"), StoreDamaged, "it is damaged and was left as it is"),
+    (("locked", "busy"), StoreError, "another process kept it locked; try again"),
+    (("full", "I/O"), StoreError, "the disk is full or failing; nothing was changed: free space and "
+     "try again"))
+
 
 class Store:
-    """The database of one brain: opening, transactions, rows, copies and checks."""
+    """The database of one brain: opening, transactions, copies."""
 
     FILE = "memory.db"
 
@@ -1974,115 +2026,91 @@ class Store:
         """Open or create; raises StoreError, StoreDamaged or ReadOnly, and never replaces a file."""
         self.folder = os.path.abspath(folder)
         self.path = os.path.join(self.folder, self.FILE)
-        self.timeout_s = timeout_s
-        self.read_only = read_only
-        self.has_fts = False
-        self._lock = RLock()
-        self._depth = 0
-        self._pid = os.getpid()
+        self.timeout_s, self.read_only, self.has_fts = timeout_s, read_only, False
+        self._lock, self._depth, self._pid = RLock(), 0, os.getpid()
         with self._errors():
             self._con = self._open()
 
     # --- opening ---
 
     def _open(self) -> sqlite3.Connection:
+        if not self.read_only:
+            self._make_file()
+        self._refuse_foreign()
+        writable = os.access(self.path, os.W_OK) and os.access(self.folder, os.W_OK)
+        self.read_only = self.read_only or not writable
         if self.read_only:
             return self._open_read_only()
-        self._make_folder()
-        fresh = not os.path.exists(self.path) or os.path.getsize(self.path) == 0
-        if fresh:
-            self._create_file()
-        elif not os.access(self.path, os.W_OK) or not os.access(self.folder, os.W_OK):
-            self.read_only = True
-            return self._open_read_only()
-        self._refuse_foreign()
         con = self._connect(self.path)
         try:
-            self._prepare(con)
+            version = self._check_version(con)
+            self._set_wal(con)
+            for pragma in _PRAGMAS:
+                con.execute(f"PRAGMA {pragma}")
+            if version < SCHEMA_VERSION:
+                if version:
+                    self._backup(con, f"before-schema-{SCHEMA_VERSION}", keep=0)
+                self._migrate(con)
+            self.has_fts = fts5_works(con) and _has_table(con, "trace_terms")
+            return con
         except BaseException:
             con.close()
             raise
-        return con
 
-    def _make_folder(self) -> None:
+    def _make_file(self) -> None:
+        """The folder (0700) and an empty file (0600) where they are missing."""
         try:
             os.makedirs(self.folder, mode=0o700, exist_ok=True)
+            status = os.stat(self.folder)
+            if hasattr(os, "getuid") and status.st_uid == os.getuid() and status.st_mode & 0o077:
+                os.chmod(self.folder, 0o700)
+            if not os.path.lexists(self.path):
+                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
         except FileExistsError:
             raise StoreError(f"{self.folder!r} is a file; --path names a folder") from None
         except OSError as error:
-            raise ReadOnly(f"the folder {self.folder!r} can't be made ({error.strerror}); "
-                           "give another --path or set REALMEMORY_HOME") from error
-        if hasattr(os, "getuid") and os.stat(self.folder).st_uid == os.getuid():
-            if os.stat(self.folder).st_mode & 0o077 and os.access(self.folder, os.W_OK):
-                os.chmod(self.folder, 0o700)
-
-    def _create_file(self) -> None:
-        if os.path.islink(self.path):
-            raise StoreError(f"{self.path!r} is a symbolic link to nothing; remove it")
-        try:
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
-        except OSError as error:
-            raise ReadOnly(f"{self.path!r} can't be created ({error.strerror}); "
-                           "give a folder that can be written") from error
+            raise ReadOnly(f"{self.path!r} can't be created ({error.strerror}); give another --path "
+                           "or set REALMEMORY_HOME") from error
 
     def _refuse_foreign(self) -> None:
-        if os.path.isdir(self.path):
-            raise StoreError(f"{self.path!r} is a folder, not a database; give another --path")
-        if os.path.islink(self.path) and not os.path.exists(self.path):
-            raise StoreError(f"{self.path!r} is a symbolic link to nothing; remove it")
-        with open(self.path, "rb") as file:
-            head = file.read(16)
-        if head and not head.startswith(b"SQLite format 3\x00"):
-            raise StoreDamaged(
-                f"{self.path!r} is not a SQLite database and was left as it is; "
-                f"{self._way_back()}")
+        if not os.path.isfile(self.path):
+            if not os.path.lexists(self.path):
+                raise NotFound(f"there is no store at {self.path!r}")
+            raise StoreError(f"{self.path!r} is a folder or a link to nothing; move it away")
+        if os.access(self.path, os.R_OK):
+            with open(self.path, "rb") as file:
+                head = file.read(16)
+            if head and not head.startswith(b"SQLite format 3\x00"):
+                raise StoreDamaged(f"{self.path!r} is not a SQLite database and was left as it is"
+                                   f"{self._way_back()}")
 
     def _way_back(self) -> str:
-        """The sentence that names the newest copy, or says that there is none."""
-        copies = self.backups()
-        if not copies:
-            return "there is no copy in backups/; move the file away to start anew"
-        return f"the newest copy is {copies[-1]!r}: realmemory restore brings it back"
+        """How to go on from a damaged store."""
+        copies = backup_files(self.folder)
+        return (f"; the newest copy is {copies[-1]!r}: `realmemory restore newest --yes`" if copies
+                else "; there is no copy in backups/: move the file away to start anew")
 
-    def _connect(self, path: str, *, uri: bool = False) -> sqlite3.Connection:
-        con = sqlite3.connect(path, timeout=self.timeout_s, isolation_level=None, uri=uri,
-                              check_same_thread=False, cached_statements=256)
+    def _connect(self, path: str) -> sqlite3.Connection:
+        con = sqlite3.connect(path, timeout=self.timeout_s, isolation_level=None,
+                              uri=path.startswith("file:"), check_same_thread=False,
+                              cached_statements=256)
         con.row_factory = sqlite3.Row
         return con
 
     def _open_read_only(self) -> sqlite3.Connection:
-        if not os.path.isfile(self.path):
-            raise NotFound(f"there is no store at {self.path!r}")
-        from urllib.request import pathname2url
-        url = "file:" + pathname2url(self.path)
-        for mode in ("?mode=ro", "?immutable=1"):
-            con = self._connect(url + mode, uri=True)
+        for mode in ("ro", "ro&immutable=1"):   # a folder that can't hold a WAL's side files
+            con = self._connect(f"{_file_url(self.path)}?mode={mode}")
             try:
-                con.execute("SELECT count(*) FROM sqlite_master").fetchone()
-                break
-            except sqlite3.OperationalError:
-                con.close()             # a WAL database in a folder that can't hold its side files
-        else:
-            raise ReadOnly(f"{self.path!r} can't be read; its folder {self.folder!r} is not writable")
-        self._check_version(con)
-        self.has_fts = self._table_exists(con, "trace_terms") and _fts5_works(con)
-        return con
-
-    def _prepare(self, con: sqlite3.Connection) -> None:
-        """Pragmas, schema, migrations."""
-        version = self._check_version(con)
-        if con.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-            self._set_wal(con)
-        for pragma in ("synchronous = NORMAL", "foreign_keys = ON", "secure_delete = ON",
-                       "journal_size_limit = 16000000", "cache_size = -16000",
-                       "temp_store = MEMORY"):
-            con.execute("PRAGMA " + pragma)
-        fts = _fts5_works(con)
-        if version < SCHEMA_VERSION:
-            if version:
-                self._backup(con, f"before-{SCHEMA_VERSION}", keep=0)
-            self._migrate(con, fts)
-        self.has_fts = fts and self._table_exists(con, "trace_terms")
+                self._check_version(con)
+                self.has_fts = fts5_works(con) and _has_table(con, "trace_terms")
+                return con
+            except sqlite3.OperationalError as error:
+                con.close()
+                failure = error
+            except BaseException:
+                con.close()
+                raise
+        raise failure
 
     def _check_version(self, con: sqlite3.Connection) -> int:
         """The schema version, 0 for an empty file; refuses what is newer or not ours."""
@@ -2096,46 +2124,38 @@ class Store:
         return version
 
     def _set_wal(self, con: sqlite3.Connection) -> None:
-        """WAL mode; two first openers race for it and the timeout does not cover that."""
+        """WAL mode; two first openers race for it, and the timeout does not cover that."""
         give_up = time.monotonic() + self.timeout_s
-        while True:
+        while con.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
             try:
                 con.execute("PRAGMA journal_mode = WAL")
-                return
             except sqlite3.OperationalError as error:
                 if "locked" not in str(error) or time.monotonic() > give_up:
                     raise
                 time.sleep(0.01)
 
-    def _migrate(self, con: sqlite3.Connection, fts: bool) -> None:
+    def _migrate(self, con: sqlite3.Connection) -> None:
         """Create or upgrade in one transaction; another process may have been first."""
         con.execute("BEGIN IMMEDIATE")
         try:
             version = int(con.execute("PRAGMA user_version").fetchone()[0])
-            steps = ([SCHEMA] if version == 0 else
-                     [MIGRATIONS[v] for v in range(version + 1, SCHEMA_VERSION + 1)])
+            steps = [SCHEMA] if version == 0 else [
+                MIGRATIONS[v] for v in range(version + 1, SCHEMA_VERSION + 1)]
+            if version == 0 and fts5_works(con):
+                steps.append(FTS_SCHEMA)
             for statement in (s for step in steps for s in _statements(step)):
                 con.execute(statement)
-            if version == 0:
-                if fts:
-                    con.execute(FTS_SCHEMA)
-                con.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                con.executemany("INSERT INTO db_meta VALUES(?, ?)", [
-                    ("schema_version", str(SCHEMA_VERSION)), ("analyser", ANALYSER),
-                    ("n_units", str(N_UNITS)), ("folded", "0"), ("slept", "0")])
-                con.execute("INSERT INTO scopes(id, name, key) VALUES(1, 'global', 'global')")
-            con.execute("UPDATE db_meta SET value = ? WHERE key = 'schema_version'",
+            con.executemany("INSERT OR IGNORE INTO db_meta VALUES(?, ?)", [
+                ("analyser", ANALYSER), ("n_units", str(N_UNITS)), ("folded", "0"), ("slept", "0")])
+            con.execute("INSERT OR REPLACE INTO db_meta VALUES('schema_version', ?)",
                         (str(SCHEMA_VERSION),))
+            con.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             con.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
             con.execute("COMMIT")
         except BaseException:
             if con.in_transaction:
                 con.execute("ROLLBACK")
             raise
-
-    @staticmethod
-    def _table_exists(con: sqlite3.Connection, name: str) -> bool:
-        return con.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)).fetchone() is not None
 
     def close(self) -> None:
         """Close the connection; safe to call twice."""
@@ -2150,63 +2170,50 @@ class Store:
         try:
             yield
         except sqlite3.Error as error:
-            text = str(error)
-            if "readonly" in text:
-                raise ReadOnly(f"{self.path!r} can't be written ({text}); check its permissions and "
-                               f"those of {self.folder!r}") from error
-            if "malformed" in text or "not a database" in text or "corrupt" in text:
-                raise StoreDamaged(f"the store {self.path!r} is damaged ({text}) and was left as it "
-                                   f"is; {self._way_back()}") from error
-            if "locked" in text or "busy" in text:
-                raise StoreError(f"{self.path!r} stayed locked for {self.timeout_s:.0f} s by another "
-                                 "process; try again") from error
-            if "full" in text or "I/O" in text:
-                raise StoreError(f"the disk of {self.path!r} is full or failing ({text}); nothing "
-                                 "was changed: free space and try again") from error
-            raise StoreError(f"{self.path!r}: {text}") from error
+            for needles, kind, words in _FAILURES:
+                if any(needle in str(error) for needle in needles):
+                    way = self._way_back() if kind is StoreDamaged else ""
+                    raise kind(f"{self.path!r}: {words}{way} ({error})") from error
+            raise StoreError(f"{self.path!r}: {error}") from error
 
     @contextmanager
-    def reading(self) -> Iterator[Store]:
+    def _transaction(self, begin: str) -> Iterator[None]:
+        """BEGIN, then COMMIT or, on any error, ROLLBACK."""
+        self._con.execute(begin)
+        self._depth = 1
+        try:
+            yield
+            self._con.execute("COMMIT")
+        except BaseException:
+            if self._con.in_transaction:
+                self._con.execute("ROLLBACK")
+            raise
+        finally:
+            self._depth = 0
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
         """One snapshot: what another process writes meanwhile is not seen."""
         with self._lock, self._errors():
             self._after_fork()
             if self._depth:
-                yield self
+                yield
                 return
-            self._con.execute("BEGIN")
-            self._depth = 1
-            try:
-                yield self
-            finally:
-                self._depth = 0
-                if self._con.in_transaction:
-                    self._con.execute("COMMIT")
+            with self._transaction("BEGIN"):
+                yield
 
     @contextmanager
-    def writing(self, timeout_s: float | None = None) -> Iterator[Store]:
+    def writing(self, timeout_s: float | None = None) -> Iterator[None]:
         """One write transaction: all of it or none; `timeout_s` bounds the wait for the lock."""
         with self._lock, self._errors():
             if self.read_only:
-                raise ReadOnly(f"{self.path!r} is open for reading only; "
-                               f"check the permissions of {self.folder!r}")
+                raise ReadOnly(f"{self.path!r} is open for reading only; check the permissions of "
+                               f"{self.folder!r}")
             self._after_fork()
-            if timeout_s is not None:
-                self._con.execute(f"PRAGMA busy_timeout = {int(timeout_s * 1000)}")
-            try:
-                self._con.execute("BEGIN IMMEDIATE")
-            finally:
-                if timeout_s is not None:
-                    self._con.execute(f"PRAGMA busy_timeout = {int(self.timeout_s * 1000)}")
-            self._depth = 1
-            try:
-                yield self
-                self._con.execute("COMMIT")
-            except BaseException:
-                if self._con.in_transaction:
-                    self._con.execute("ROLLBACK")
-                raise
-            finally:
-                self._depth = 0
+            wait_s = self.timeout_s if timeout_s is None else timeout_s
+            self._con.execute(f"PRAGMA busy_timeout = {int(wait_s * 1000)}")
+            with self._transaction("BEGIN IMMEDIATE"):
+                yield
 
     def _after_fork(self) -> None:
         """A connection must not cross a fork: the child opens its own."""
@@ -2228,20 +2235,13 @@ class Store:
         found = self._con.execute(sql, parameters).fetchone()
         return found[0] if found else None
 
-    def run(self, sql: str, *parameters: Any) -> int:
-        """Execute a statement inside a write transaction; the new rowid."""
-        named = len(parameters) == 1 and isinstance(parameters[0], dict)
-        return self._con.execute(sql, parameters[0] if named else parameters).lastrowid or 0
-
-    def changed(self, sql: str, *parameters: Any) -> int:
-        """Execute a statement inside a write transaction; how many rows it changed."""
-        return self._con.execute(sql, parameters).rowcount
+    def run(self, sql: str, *parameters: Any) -> sqlite3.Cursor:
+        """Execute a statement inside a write transaction."""
+        return self._con.execute(sql, parameters)
 
     def run_many(self, sql: str, parameters: Iterable[Any]) -> None:
         """Execute a statement once for each row of parameters."""
         self._con.executemany(sql, parameters)
-
-    # --- metadata ---
 
     def meta(self, key: str, default: str = "") -> str:
         """A value of db_meta."""
@@ -2250,20 +2250,15 @@ class Store:
 
     def set_meta(self, key: str, value: object) -> None:
         """Set a value of db_meta."""
-        self.run("INSERT INTO db_meta VALUES(?, ?) ON CONFLICT(key) DO UPDATE SET "
-                 "value = excluded.value", key, str(value))
+        self.run("INSERT OR REPLACE INTO db_meta VALUES(?, ?)", key, str(value))
 
     def event(self, at: float, op: str, scope_id: int | None = None, trace_id: int | None = None,
               data: Mapping[str, object] | None = None, pointers: bytes | None = None) -> int:
         """Append to the journal; the sequence number."""
-        return self.run(SQL_EVENT, at, op, scope_id, trace_id,
-                        to_json(data) if data else None, pointers)
+        return self.run(SQL_EVENT, at, op, scope_id, trace_id, to_json(data) if data else None,
+                        pointers).lastrowid or 0
 
     # --- copies ---
-
-    def backups(self) -> list[str]:
-        """Paths of the finished copies, oldest first."""
-        return backup_files(self.folder)
 
     def backup(self, label: str, keep: int) -> str:
         """A self-contained copy in <store>/backups, opened and counted; its path.
@@ -2279,51 +2274,46 @@ class Store:
         folder = os.path.join(self.folder, "backups")
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")
         final = os.path.join(folder, f"memory-{stamp}-{label}.db")
-        part = f"{final}.{os.getpid()}.part"
+        part = f"{final}.part"
         try:
             os.makedirs(folder, mode=0o700, exist_ok=True)
-            self._sweep(folder)
+            for name in os.listdir(folder):     # what a killed copy left behind
+                old = os.path.join(folder, name)
+                if ".part" in name and time.time() - os.path.getmtime(old) > 600:
+                    os.unlink(old)
             os.close(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
             self._copy(con, part)
             os.replace(part, final)
+            paths = backup_files(self.folder)
+            for victim in thinned([os.path.getmtime(path) for path in paths], keep):
+                os.unlink(paths[victim])
         except OSError as error:
-            raise StoreError(f"no copy could be made in {folder!r} ({error.strerror}); "
-                             "nothing was changed") from error
+            raise StoreError(f"no copy could be made in {folder!r} ({error.strerror}); nothing was "
+                             "changed") from error
         finally:
             if os.path.exists(part):
                 os.unlink(part)
-        paths = self.backups()
-        for victim in _thinned([os.path.getmtime(path) for path in paths], keep):
-            os.unlink(paths[victim])
         return final
 
     @staticmethod
-    def _sweep(folder: str) -> None:
-        """Remove what a killed copy left behind."""
-        for name in os.listdir(folder):
-            path = os.path.join(folder, name)
-            if name.endswith(".part") and time.time() - os.path.getmtime(path) > 600:
-                os.unlink(path)
-
-    def _copy(self, con: sqlite3.Connection, path: str) -> None:
-        """Copy the live database to `path` and prove that it opens with as many traces."""
+    def _copy(con: sqlite3.Connection, path: str) -> None:
+        """Copy the database to `path` and prove that the copy opens with all its traces."""
         copy = sqlite3.connect(path, isolation_level=None)
         try:
             con.backup(copy)
             copy.execute("PRAGMA journal_mode = DELETE")
-            sql = "SELECT count(*), coalesce(max(id), 0) FROM traces"
-            wanted = con.execute("SELECT coalesce(sum(n), 0) FROM counts").fetchone()[0]
-            found = copy.execute(sql).fetchone()[0]
-            if found < wanted and found != con.execute(sql).fetchone()[0]:
-                raise StoreError(f"the copy {path!r} holds {found} traces instead of {wanted}; "
-                                 "nothing was changed")
+            held, counted = copy.execute("SELECT (SELECT count(*) FROM traces), "
+                                         "(SELECT coalesce(sum(n), 0) FROM counts)").fetchone()
+            if held != counted:
+                raise StoreError(f"the copy {path!r} holds {held} traces instead of {counted}; "
+                                 "nothing was changed: run `realmemory check`")
         finally:
             copy.close()
 
     def restore(self, path: str) -> None:
         """Bring a copy back *into* the live file, page by page, so that open processes stay right."""
         with self._lock, self._errors():
-            source = sqlite3.connect("file:" + path.replace("?", "%3f") + "?mode=ro", uri=True)
+            source = sqlite3.connect(f"{_file_url(path)}?mode=ro", uri=True)
             try:
                 self._check_version(source)
                 if source.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
@@ -2332,34 +2322,32 @@ class Store:
             finally:
                 source.close()
 
-    def scrub(self) -> None:
-        """Merge FTS5's segments, so that deleted terms leave the file."""
-        if self.has_fts:
-            with self.writing():
-                self.run("INSERT INTO trace_terms(trace_terms) VALUES('optimize')")
-
     def checkpoint(self) -> bool:
         """Move the WAL into the database and empty it; False while a reader holds a snapshot."""
         with self._lock, self._errors():
             return bool(self.rows("PRAGMA wal_checkpoint(TRUNCATE)")[0][0] == 0)
 
 
+def fts5_works(con: sqlite3.Connection) -> bool:
+    """Whether this SQLite has FTS5 (compiled in on most, not all, Pythons)."""
+    return bool(con.execute("SELECT 1 FROM pragma_module_list WHERE name = 'fts5'").fetchone())
+
+
 def backup_files(folder: str) -> list[str]:
     """Paths of the finished copies of the store in `folder`, oldest first."""
     place = os.path.join(folder, "backups")
-    try:
-        return [os.path.join(place, name) for name in sorted(os.listdir(place))
-                if name.startswith("memory-") and name.endswith(".db")]
-    except OSError:
-        return []
+    names = sorted(os.listdir(place)) if os.path.isdir(place) else []
+    return [os.path.join(place, n) for n in names if n.startswith("memory-") and n.endswith(".db")]
 
 
-def _fts5_works(con: sqlite3.Connection) -> bool:
-    """Whether this SQLite has FTS5 (compiled in on most, not all, Pythons)."""
-    try:
-        return bool(con.execute("SELECT sqlite_compileoption_used('ENABLE_FTS5')").fetchone()[0])
-    except sqlite3.Error:
-        return False
+def _has_table(con: sqlite3.Connection, name: str) -> bool:
+    return con.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)).fetchone() is not None
+
+
+def _file_url(path: str) -> str:
+    """The path as SQLite's URI form takes it."""
+    from urllib.request import pathname2url
+    return "file:" + pathname2url(os.path.abspath(path))
 
 
 def _statements(script: str) -> Iterator[str]:
@@ -2372,23 +2360,21 @@ def _statements(script: str) -> Iterator[str]:
             buffer = ""
 
 
-def _thinned(times: Sequence[float], keep: int) -> list[int]:
+def thinned(times: Sequence[float], keep: int) -> list[int]:
     """Which copies (times ascending) to remove so that `keep` stay; 0 keeps all.
 
     The newest half and the oldest stay; of the rest goes the one closest, for its age, to its
     neighbours, so that the gaps grow with age.
 
-    >>> _thinned([0, 1, 2, 50, 99, 100], 4)
+    >>> thinned([0, 1, 2, 50, 99, 100], 4)
     [1, 2]
     """
     alive, removed = list(range(len(times))), []
     while keep and len(alive) > keep:
-        older = range(1, max(2, len(alive) - max(1, keep // 2)))
-        victim = alive[min(older, key=lambda i: (times[alive[min(i + 1, len(alive) - 1)]]
-                                                 - times[alive[i - 1]])
-                           / (1.0 + times[alive[-1]] - times[alive[i]]))] if keep > 1 else alive[0]
-        alive.remove(victim)
-        removed.append(victim)
+        middle = range(1, max(2, len(alive) - max(1, keep // 2))) if keep > 1 else range(1)
+        crowding = {i: (times[alive[min(i + 1, len(alive) - 1)]] - times[alive[max(0, i - 1)]])
+                    / (1.0 + times[alive[-1]] - times[alive[i]]) for i in middle}
+        removed.append(alive.pop(min(crowding, key=crowding.__getitem__)))
     return removed
 
 
@@ -2411,26 +2397,27 @@ class TraceStore(Store):
         self._epoch, self._folded, self._seen, self._waiting = "", -1, -1, 0
         self._scope_ids: dict[str, int] = {}
         self._known_days: set[tuple[int, int]] = set()
+        self._turns: dict[int, tuple[str, int | None]] = {}
 
     def _stored_pointers(self, scope: int, unit: int) -> bytes:
         return b"".join(row[0] for row in self.rows(SQL_BUCKET, scope, unit))
 
     @contextmanager
-    def reading(self) -> Iterator[Store]:
+    def reading(self) -> Iterator[None]:
         """One snapshot with the index brought up to it."""
         outermost = self._depth == 0
         with super().reading():
             if outermost:
                 self._sync()
-            yield self
+            yield
 
     @contextmanager
-    def writing(self, timeout_s: float | None = None) -> Iterator[Store]:
+    def writing(self, timeout_s: float | None = None) -> Iterator[None]:
         """One write transaction with the index brought up to date; a rollback drops the cache."""
         try:
             with super().writing(timeout_s):
                 self._sync()
-                yield self
+                yield
         except BaseException:
             self._forget_cache()
             raise
@@ -2515,7 +2502,7 @@ class TraceStore(Store):
         if found is None:
             found = self.value("SELECT id FROM scopes WHERE key = ?", key)
             if found is None and create:
-                found = self.run("INSERT INTO scopes(name, key) VALUES(?, ?)", name.strip(), key)
+                found = self.run("INSERT INTO scopes(name, key) VALUES(?, ?)", name.strip(), key).lastrowid
             if found is not None:
                 self._scope_ids[key] = found
         return found
@@ -2569,25 +2556,30 @@ class TraceStore(Store):
             session_id, scope, int(quarantined))
         return found
 
-    def turns_before(self, ident: int | None) -> list[sqlite3.Row]:
-        """The trace `ident` and the one before it in its session (id, text, prev_id)."""
-        found: list[sqlite3.Row] = []
+    def turns_before(self, ident: int | None) -> list[tuple[int, str]]:
+        """(id, text) of the trace `ident` and the one before it in its session."""
+        found: list[tuple[int, str]] = []
         while ident is not None and len(found) < len(PREVIOUS):
-            row = self.row("SELECT id, text, prev_id FROM traces WHERE id = ?", ident)
-            if row is None:
-                break
-            found.append(row)
-            ident = row["prev_id"]
+            if ident not in self._turns:
+                row = self.row("SELECT text, prev_id FROM traces WHERE id = ?", ident)
+                if row is None:
+                    break
+                if len(self._turns) > 256:
+                    self._turns.clear()
+                self._turns[ident] = (row["text"][:2_000], row["prev_id"])
+            text, previous = self._turns[ident]
+            found.append((ident, text))
+            ident = previous
         return found
 
-    def turns_after(self, ident: int) -> list[sqlite3.Row]:
-        """The one or two traces that follow a trace in its session (id, text)."""
-        found: list[sqlite3.Row] = []
+    def turns_after(self, ident: int) -> list[tuple[int, str]]:
+        """(id, text) of the one or two traces that follow a trace in its session."""
+        found: list[tuple[int, str]] = []
         while len(found) < len(NEXT):
             row = self.row("SELECT id, text FROM traces WHERE prev_id = ?", ident)
             if row is None:
                 break
-            found.append(row)
+            found.append((row["id"], row["text"]))
             ident = row["id"]
         return found
 
@@ -2604,7 +2596,7 @@ class TraceStore(Store):
         if self.has_fts:
             self.run("INSERT INTO trace_terms(rowid, terms) VALUES(?, ?)", ident,
                      " ".join(terms(text)))
-        elif self._table_exists(self._con, "trace_terms"):
+        elif _has_table(self._con, "trace_terms"):
             self.set_meta("fts_stale", 1)
 
     def unindex_terms(self, ident: int, text: str) -> None:
@@ -2612,7 +2604,7 @@ class TraceStore(Store):
         if self.has_fts:
             self.run("INSERT INTO trace_terms(trace_terms, rowid, terms) VALUES('delete', ?, ?)",
                      ident, " ".join(terms(text)))
-        elif self._table_exists(self._con, "trace_terms"):
+        elif _has_table(self._con, "trace_terms"):
             self.set_meta("fts_stale", 1)
 
     def rebuild_terms(self) -> None:
@@ -2656,8 +2648,7 @@ class TraceStore(Store):
              eligible: float = 0.0) -> None:
         """Strengthen a link; an eligible part waits for sleep."""
         if source != target:
-            self.run(SQL_LINK, {"src": source, "dst": target, "kind": kind, "weight": weight,
-                                "eligible": eligible, "at": at})
+            self.run(SQL_LINK, source, target, kind, weight, eligible, at)
 
 
 # === 15. Projects ===
@@ -2846,6 +2837,15 @@ class _Brain:
                 self._features.popitem(last=False)
         return found
 
+    def nearness(self, draft: Draft, row: sqlite3.Row) -> float:
+        """Cosine of a draft to a trace."""
+        if draft.vector is not None:
+            return self.store.stored_cosine(row["id"], draft.vector)
+        if self.turned_off:
+            return 0.0
+        return sparse_cosine(self.embedder.features(draft.text[:2_000]),    # type: ignore[attr-defined]
+                             self.features_of(row))
+
     def facts_of(self, row: sqlite3.Row) -> Facts:
         """What the gate compares of a trace's text, from a bounded cache."""
         found = self._facts.get(row["id"])
@@ -2982,7 +2982,6 @@ class Draft(NamedTuple):
     quarantine: str
     redactions: tuple[str, ...]
     words: tuple[str, ...]
-    facts: Facts
     vector: tuple[float, bytes] | None = None
 
 
@@ -3035,7 +3034,7 @@ def _draft(brain: _Brain, text: str = "", *, kind: str = "episodic", scope: str 
     return Draft(text, kind, scope, origin, names[0], None if when is None else epoch(when),
                  names[1] or brain.session_id, names[2], names[3],
                  id_list(related_ids, "related_ids"), bool(force_new), tag_list(tags), meta,
-                 suspicion(text), redactions, tuple(content(text)), facts(text), vector)
+                 suspicion(text), redactions, tuple(content(text)), vector)
 
 
 def _place(brain: _Brain, draft: Draft) -> WriteResult:
@@ -3044,7 +3043,7 @@ def _place(brain: _Brain, draft: Draft) -> WriteResult:
     scope = store.scope_id(draft.scope, create=True)
     assert scope is not None
     store.mark_day(scope, now)
-    known = store.traces(draft.related_ids)
+    known = store.traces(draft.related_ids) if draft.related_ids else {}
     for ident in draft.related_ids:
         if ident not in known or known[ident]["scope_id"] not in (scope, 1):
             raise NotFound(f"related_ids: there is no memory {ident} in {draft.scope!r} or "
@@ -3071,34 +3070,27 @@ def _place(brain: _Brain, draft: Draft) -> WriteResult:
 def _neighbours(brain: _Brain, draft: Draft, scope: int) -> list[Neighbour]:
     """The live traces most like a draft, compared in full; most like it first."""
     config, store = brain.config, brain.store
-    scopes = [scope] if scope == 1 else [scope, 1]
+    scopes = [s for s in dict.fromkeys((scope, 1)) if store.trace_count([s])]
     total = store.trace_count(scopes)
-    buckets = {unit: [store.index.bucket(s, unit) for s in scopes]
-               for unit in dict.fromkeys(unit_of(word) for word in draft.words[:200])}
-    weights = {unit: rarity(sum(map(len, some)), total) for unit, some in buckets.items()}
-    rare = sorted((sum(map(len, some)), unit) for unit, some in buckets.items() if any(some))
-    votes = store.index.vote({unit: weights[unit] for _, unit in rare[:config.gate_probe]}, scopes,
-                             budget=5_000, limit=50)
-    mass = sum(weights.values()) or 1.0
-    shared = {i: sum(weights[unit] for unit, some in buckets.items()
-                     if any(impact_of(bucket, i) is not None for bucket in some)) / mass
-              for i in sorted(votes, key=lambda i: (-votes[i], -i))[:4 * config.gate_compare]}
-    chosen = sorted((i for i in shared if shared[i] >= config.gate_coverage),
-                    key=lambda i: (-shared[i], -i))
-    rows = store.traces(chosen)
+    units = [(unit, rarity(sum(store.index.holders(s, unit) for s in scopes), total))
+             for unit in dict.fromkeys(unit_of(word) for word in draft.words[:200])]
+    chosen = [ident for share, ident in store.index.kin(
+        units, scopes, rarest=config.gate_probe, most=2 * config.gate_compare)
+        if share >= config.gate_coverage]
+    rows = store.traces(chosen) if chosen else {}
     live = [rows[i] for i in chosen if i in rows and rows[i]["valid_to"] is None
             and not rows[i]["quarantined"]]
-    return [_compared(brain, draft, row) for row in live[:config.gate_compare]]
+    if not live:
+        return []
+    known = facts(draft.text)
+    return [_compared(brain, draft, known, row) for row in live[:config.gate_compare]]
 
 
-def _compared(brain: _Brain, draft: Draft, row: sqlite3.Row) -> Neighbour:
+def _compared(brain: _Brain, draft: Draft, known: Facts, row: sqlite3.Row) -> Neighbour:
+    compared = compare(known, brain.facts_of(row))
     near = 0.0
-    if draft.vector is not None:
-        near = brain.store.stored_cosine(row["id"], draft.vector)
-    elif isinstance(brain.embedder_if_up(), HashingEmbedder):
-        mine = HashingEmbedder().features(draft.text[:2_000])
-        near = sparse_cosine(mine, brain.features_of(row))
-    compared = compare(draft.facts, brain.facts_of(row))
+    if compared.relation != "different" or not brain.config.use_vetoes:
+        near = brain.nearness(draft, row)
     if not brain.config.use_vetoes and near >= 0.9:
         compared = Comparison("same", near, f"cosine {near:.2f}, vetoes are off")
     return Neighbour(row, compared, near)
@@ -3170,17 +3162,18 @@ def _insert(brain: _Brain, draft: Draft, scope: int, now: float, gist: int | Non
         SQL_INSERT_TRACE, int.from_bytes(os.urandom(7), "big"), scope, draft.kind, draft.text,
         draft.origin, draft.speaker, draft.session_id, draft.turn_id, draft.source_url,
         to_json(draft.tags) if draft.tags else None, to_json(draft.meta) if draft.meta else None,
-        now, draft.when, brain.config.strength_new, int(bool(draft.quarantine)), previous, gist)
+        now, draft.when, brain.config.strength_new, int(bool(draft.quarantine)), previous,
+        gist).lastrowid or 0
     if ident > MAX_TRACE_ID:
         raise StoreError(f"this brain holds {MAX_TRACE_ID:,} traces, its limit; open another "
                          "--namespace")
     before = store.turns_before(previous) if brain.config.use_context else []
     pointers = pointer_triples(ident, trace_impacts(
-        draft.words, speaker=draft.speaker, when=draft.when, before=[r["text"] for r in before]))
-    for row, weight in zip(before, NEXT, strict=False):
+        draft.words, speaker=draft.speaker, when=draft.when, before=[text for _, text in before]), draft.words)
+    for (earlier, _), weight in zip(before, NEXT, strict=False):
         later: dict[int, float] = {}
         add_impacts(later, first_words(draft.text), weight)
-        pointers += pointer_triples(row["id"], later)
+        pointers += pointer_triples(earlier, later, ())
     store.index_terms(ident, draft.text)
     if draft.vector is not None:
         store.run("INSERT INTO vectors VALUES(?, ?, ?)", ident, *draft.vector)
@@ -3209,7 +3202,7 @@ def _reinforce(brain: _Brain, row: sqlite3.Row, draft: Draft, decision: Decision
                   draft.session_id, draft.turn_id, now)
         held = {unit_of(word) for text in known for word in content(text)}
         pointers = pointer_triples(ident, {unit: x for unit, x in trace_impacts(draft.words).items()
-                                           if unit not in held})
+                                           if unit not in held}, draft.words)
     for target in draft.related_ids:
         store.link(ident, target, "related", now, weight=1.0)
     store.add_pointers(now, "reinforce", row["scope_id"], ident, pointers, _verdict(decision))
@@ -3248,7 +3241,7 @@ class _Recall:
 
     def _weights(self) -> dict[str, float]:
         """Rarity of the cue's terms; of a long cue only the most telling ones."""
-        weights = {word: rarity(sum(len(self.store.index.bucket(s, unit_of(word)))
+        weights = {word: rarity(sum(self.store.index.holders(s, unit_of(word))
                                     for s in self.scopes), self.total) for word in self.cue.words}
         if len(weights) > CUE_TERMS:
             known = {w: x for w, x in weights.items() if x < rarity(0, self.total)} or weights
@@ -3570,22 +3563,25 @@ class Forgotten(NamedTuple):
 def _reindexed(brain: _Brain, row: sqlite3.Row) -> array[int]:
     """All pointers of a trace, from its texts and its neighbours as they are now."""
     store = brain.store
-    before = [r["text"] for r in store.turns_before(row["prev_id"])]
-    after = [r["text"] for r in store.turns_after(row["id"])]
+    before = [text for _, text in store.turns_before(row["prev_id"])]
+    after = [text for _, text in store.turns_after(row["id"])]
     if not brain.config.use_context:
         before = after = []
     impacts = trace_impacts(content(row["text"]), speaker=row["speaker"], when=row["valid_from"],
                             before=before, after=after)
+    own = content(row["text"])
     for variant in store.rows("SELECT text FROM variants WHERE trace_id = ?", row["id"]):
-        for unit, x in trace_impacts(content(variant["text"])).items():
+        words = content(variant["text"])
+        own += words
+        for unit, x in trace_impacts(words).items():
             impacts.setdefault(unit, x)
-    return pointer_triples(row["id"], impacts)
+    return pointer_triples(row["id"], impacts, own)
 
 
 def _forget(brain: _Brain, row: sqlite3.Row) -> dict[str, int]:
     """Remove a trace and every copy of its text in this database; rows removed by table."""
     store, ident, now = brain.store, row["id"], brain.clock()
-    beside = [r["id"] for r in [*store.turns_before(row["prev_id"]), *store.turns_after(ident)]]
+    beside = [i for i, _ in [*store.turns_before(row["prev_id"]), *store.turns_after(ident)]]
     for other in [row, *store.traces(beside).values()]:
         store.drop_pointers(row["scope_id"], _reindexed(brain, other))
     store.unindex_terms(ident, row["text"])
@@ -3597,11 +3593,11 @@ def _forget(brain: _Brain, row: sqlite3.Row) -> dict[str, int]:
     for table, where in (("links", "src = ?1 OR dst = ?1"), ("vectors", "trace_id = ?1"),
                          ("variants", "trace_id = ?1"), ("images", "row_key = CAST(?1 AS TEXT)"),
                          ("traces", "id = ?1")):
-        removed[table] = store.changed(f"DELETE FROM {table} WHERE {where}", ident)
-    removed["journal"] = store.changed(
+        removed[table] = store.run(f"DELETE FROM {table} WHERE {where}", ident).rowcount
+    removed["journal"] = store.run(
         "UPDATE events SET data = NULL, trace_id = NULL WHERE trace_id = ?1 OR op = 'recall' AND "
         "data IS NOT NULL AND EXISTS (SELECT 1 FROM json_each(events.data, '$.ids') "
-        "WHERE value = ?1)", ident)
+        "WHERE value = ?1)", ident).rowcount
     for other in store.traces(beside).values():
         store.add_pointers(now, "reindex", other["scope_id"], other["id"], _reindexed(brain, other), {})
     store.event(now, "forget", row["scope_id"], None, {"id": ident})
@@ -3632,7 +3628,8 @@ def _has_work(store: TraceStore) -> bool:
 def _sleep(brain: _Brain) -> tuple[int, dict[str, int]]:
     """Consolidate inside a write transaction; (sleep id, counts)."""
     now, store = brain.clock(), brain.store
-    sleep_id = store.run("INSERT INTO sleeps(at, what, counts) VALUES(?, 'sleep', '{}')", now)
+    sleep_id = store.run("INSERT INTO sleeps(at, what, counts) VALUES(?, 'sleep', '{}')",
+                         now).lastrowid or 0
     counts = {"committed": _commit_links(brain, sleep_id, now),
               "pruned": _prune_links(brain, sleep_id, now),
               "promoted": _promote(brain, sleep_id),
@@ -3734,7 +3731,7 @@ def _merge(brain: _Brain, ids: Sequence[int]) -> tuple[int, int]:
              f"merge: one of {list(ids)} is superseded; take current ones")
     survivor = max(rows.values(), key=lambda r: (r["reinforcements"], r["strength"], r["id"]))
     sleep_id = store.run("INSERT INTO sleeps(at, what, counts) VALUES(?, 'merge', ?)", now,
-                         to_json({"merged": len(ids) - 1}))
+                         to_json({"merged": len(ids) - 1})).lastrowid or 0
     for ident in ids:
         if ident != survivor["id"]:
             store.run("UPDATE traces SET valid_to = ?, superseded_by = ? WHERE id = ?", now,
@@ -4198,7 +4195,7 @@ class Hippocampus(_Brain):
         self._facts.pop(memory_id, None)
         self.store.scrub()
         wal = "erased" if self.store.checkpoint() else "pending"
-        return Forgotten(memory_id, removed, wal, tuple(self.store.backups()))
+        return Forgotten(memory_id, removed, wal, tuple(backup_files(self.store.folder)))
 
     def pin(self, memory_id: int, pinned: bool = True) -> Item:
         """Pin a trace (always in the brief, never fading) or unpin it."""
@@ -4312,7 +4309,7 @@ class Hippocampus(_Brain):
                     "sqlite": sqlite3.sqlite_version, "embedder": recorded,
                     "thresholds": {**provider_thresholds(recorded), "from": "provider"},
                     "keyword_mode": self.turned_off, "n_units": N_UNITS, "analyser": ANALYSER,
-                    "traces": counts, "backups": len(self.store.backups()),
+                    "traces": counts, "backups": len(backup_files(self.store.folder)),
                     "config": config_origins(self.config)}
 
     def backup(self) -> str:
