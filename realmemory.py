@@ -1858,9 +1858,12 @@ def cue_of(query: str) -> Cue:
 def rarity(df: int, n: int) -> float:
     """Weight of a unit that `df` of `n` traces hold (Sparck Jones 1972); > 0.
 
-    >>> rarity(1, 100) > rarity(50, 100) > 0
+    A small store says little about rarity: `n` counts as 100 at least.
+
+    >>> rarity(1, 1000) > rarity(50, 1000) > 0
     True
     """
+    n = max(n, 100)
     return math.log(1 + max(0.0, n - df + 0.5) / (df + 0.5))
 
 
@@ -1932,6 +1935,8 @@ CREATE INDEX traces_pinned ON traces(scope_id) WHERE pinned = 1;
 CREATE INDEX traces_prev ON traces(prev_id) WHERE prev_id IS NOT NULL;
 CREATE INDEX traces_superseded ON traces(superseded_by) WHERE superseded_by IS NOT NULL;
 CREATE INDEX traces_gist ON traces(gist_id) WHERE gist_id IS NOT NULL;
+CREATE INDEX traces_proven ON traces(reinforcements)
+    WHERE kind = 'episodic' AND reinforcements > 0;
 CREATE TRIGGER traces_counted AFTER INSERT ON traces BEGIN
     INSERT INTO counts VALUES(new.scope_id, new.kind, 1)
         ON CONFLICT DO UPDATE SET n = n + 1; END;
@@ -2606,6 +2611,12 @@ class TraceStore(Store):
                      ident, " ".join(terms(text)))
         elif _has_table(self._con, "trace_terms"):
             self.set_meta("fts_stale", 1)
+
+    def scrub(self) -> None:
+        """Merge FTS5's segments, so that deleted terms leave the file."""
+        if self.has_fts:
+            with self.writing():
+                self.run("INSERT INTO trace_terms(trace_terms) VALUES('optimize')")
 
     def rebuild_terms(self) -> None:
         """Fill FTS5 anew from the texts."""
@@ -3598,6 +3609,8 @@ def _forget(brain: _Brain, row: sqlite3.Row) -> dict[str, int]:
         "UPDATE events SET data = NULL, trace_id = NULL WHERE trace_id = ?1 OR op = 'recall' AND "
         "data IS NOT NULL AND EXISTS (SELECT 1 FROM json_each(events.data, '$.ids') "
         "WHERE value = ?1)", ident).rowcount
+    store.run("UPDATE events SET data = json_remove(data, '$.reason') WHERE "
+              "json_extract(data, '$.target') = ?", ident)   # it quotes the neighbour's words
     for other in store.traces(beside).values():
         store.add_pointers(now, "reindex", other["scope_id"], other["id"], _reindexed(brain, other), {})
     store.event(now, "forget", row["scope_id"], None, {"id": ident})
@@ -3685,7 +3698,7 @@ def _promote(brain: _Brain, sleep_id: int) -> int:
     store, config = brain.store, brain.config
     rows = store.rows("SELECT id FROM traces WHERE kind = 'episodic' AND valid_to IS NULL "
                       "AND quarantined = 0 AND origin NOT IN ('tool', 'web', 'import', 'file') "
-                      "AND reinforcements >= ? AND contexts >= ?", config.promote_reinforcements,
+                      "AND reinforcements > 0 AND reinforcements >= ? AND contexts >= ?", config.promote_reinforcements,
                       config.promote_contexts)
     for row in rows:
         store.run("UPDATE traces SET kind = 'semantic' WHERE id = ?", row["id"])
@@ -4439,7 +4452,7 @@ def verdict_text(result: WriteResult) -> str:
     if d.action == "link" and d.target_id is not None:
         head += f", linked to #{d.target_id}"
     if d.relation in ("update", "contradiction") and d.action == "link":
-        head += (f". It looks like a {d.relation} of #{d.target_id}: if that one no longer holds, "
+        head += (f". It looks like {'an update' if d.relation == 'update' else 'a contradiction'} of #{d.target_id}: if that one no longer holds, "
                  f"forget this copy and call revise(old_id={d.target_id}, new_text=...)")
     return f"{head} ({d.relation}, novelty {d.novelty:.2f}: {one_line(d.reason, 200)})."
 
