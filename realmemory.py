@@ -51,6 +51,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import lru_cache
+from heapq import nlargest
 from threading import RLock, Thread
 from typing import Any, NamedTuple, Protocol
 
@@ -727,7 +728,7 @@ class VotingIndex:
         return low.translate(_ODD).count(1)
 
     def kin(self, units: Sequence[tuple[int, float]], scopes: Sequence[int], *, rarest: int,
-            most: int, budget: int = 2_000) -> list[tuple[float, int]]:
+            most: int, budget: int = 1_000) -> list[tuple[float, int]]:
         """(share of the units' weight held, id) of the traces that share the rarest units, by share.
 
         `units` are (unit, weight).  Looks up at most `budget` pointers of the `rarest` units, then
@@ -745,7 +746,7 @@ class VotingIndex:
             budget -= len(bucket)
         total = sum(weight for _, weight in units) or 1.0
         kin = []
-        for ident in sorted(votes, key=lambda i: (-votes[i], -i))[:most]:
+        for _, ident in nlargest(most, ((vote, ident) for ident, vote in votes.items())):
             low, held = ident << 8, 0.0
             for bucket, weight in found:
                 at = bisect_left(bucket, low)
@@ -778,7 +779,7 @@ class VotingIndex:
     def _raised(votes: dict[int, float], rest: Sequence[tuple[array[int], float]],
                 limit: int) -> dict[int, float]:
         """The best `limit` of `votes`, each with its impacts in the `rest` of the buckets."""
-        best = dict(sorted(votes.items(), key=lambda pair: -pair[1])[:limit])
+        best = {i: v for v, i in nlargest(limit, ((v, i) for i, v in votes.items()))}
         for bucket, weight in rest:
             for ident in best:
                 impact = impact_of(bucket, ident)
@@ -2004,7 +2005,7 @@ class Store:
         self.folder = os.path.abspath(folder)
         self.path = os.path.join(self.folder, self.FILE)
         self.timeout_s, self.read_only, self.has_fts = timeout_s, read_only, False
-        self._lock, self._depth, self._pid = RLock(), 0, os.getpid()
+        self._lock, self._depth, self._pid, self._wait_s = RLock(), 0, os.getpid(), timeout_s
         with self._errors():
             self._con = self._open()
 
@@ -2188,14 +2189,16 @@ class Store:
                                f"{self.folder!r}")
             self._after_fork()
             wait_s = self.timeout_s if timeout_s is None else timeout_s
-            self._con.execute(f"PRAGMA busy_timeout = {int(wait_s * 1000)}")
+            if wait_s != self._wait_s:
+                self._con.execute(f"PRAGMA busy_timeout = {int(wait_s * 1000)}")
+                self._wait_s = wait_s
             with self._transaction("BEGIN IMMEDIATE"):
                 yield
 
     def _after_fork(self) -> None:
         """A connection must not cross a fork: the child opens its own."""
         if self._pid != os.getpid():
-            self._pid, self._depth = os.getpid(), 0
+            self._pid, self._depth, self._wait_s = os.getpid(), 0, self.timeout_s
             self._con = self._open()
 
     def rows(self, sql: str, *parameters: object) -> list[sqlite3.Row]:
@@ -2491,10 +2494,11 @@ class TraceStore(Store):
         own = self.scope_id(scope) if scope else 1
         return [1] if own in (1, None) else [own or 1, 1]
 
-    def trace_count(self, scopes: Sequence[int]) -> int:
-        """How many traces these scopes hold, superseded ones included."""
-        return int(self.value("SELECT coalesce(sum(n), 0) FROM counts WHERE scope_id IN "
-                              "(SELECT value FROM json_each(?))", to_json(list(scopes))))
+    def trace_counts(self, scopes: Sequence[int]) -> dict[int, int]:
+        """How many traces each of the scopes holds, superseded ones included; empty ones left out."""
+        return {row[0]: row[1] for row in self.rows(
+            "SELECT scope_id, sum(n) FROM counts WHERE n > 0 AND scope_id IN "
+            "(SELECT value FROM json_each(?)) GROUP BY 1", to_json(scopes))}
 
     def mark_day(self, scope: int, at: float) -> None:
         """Enter the UTC day of `at` into the scope's ledger of active days."""
@@ -3058,8 +3062,8 @@ def _place(brain: _Brain, draft: Draft) -> WriteResult:
 def _neighbours(brain: _Brain, draft: Draft, scope: int) -> list[Neighbour]:
     """The live traces most like a draft, compared in full; most like it first."""
     config, store = brain.config, brain.store
-    scopes = [s for s in dict.fromkeys((scope, 1)) if store.trace_count([s])]
-    total = store.trace_count(scopes)
+    counts = store.trace_counts([scope, 1])
+    scopes, total = list(counts), sum(counts.values())
     units = [(unit, rarity(sum(store.index.holders(s, unit) for s in scopes), total))
              for unit in dict.fromkeys(unit_of(word) for word in draft.words[:200])]
     chosen = [ident for share, ident in store.index.kin(
@@ -3222,7 +3226,8 @@ class _Recall:
         self.scopes, self.kind, self.tags = scopes, kind, tags
         self.include_superseded, self.as_of = include_superseded, as_of
         self.cue, self.now = cue_of(query), brain.clock()
-        self.total = self.store.trace_count(scopes)
+        counts = self.store.trace_counts(scopes)
+        self.filled, self.total = list(counts), sum(counts.values())
         self.weights = self._weights()
         self.days: dict[int, list[int]] = {}
         self._vector: Any = None
@@ -3230,7 +3235,7 @@ class _Recall:
     def _weights(self) -> dict[str, float]:
         """Rarity of the cue's terms; of a long cue only the most telling ones."""
         weights = {word: rarity(sum(self.store.index.holders(s, unit_of(word))
-                                    for s in self.scopes), self.total) for word in self.cue.words}
+                                    for s in self.filled), self.total) for word in self.cue.words}
         if len(weights) > CUE_TERMS:
             known = {w: x for w, x in weights.items() if x < rarity(0, self.total)} or weights
             weights = dict(sorted(known.items(), key=lambda pair: -pair[1])[:CUE_TERMS])
@@ -3254,7 +3259,7 @@ class _Recall:
         votes: dict[int, float] = {}
         cue = {unit_of(word): weight for word, weight in self.weights.items()}
         if self.config.use_keyword:
-            votes = self.store.index.vote(cue, self.scopes)
+            votes = self.store.index.vote(cue, self.filled)
             for phrase in re.findall(r'["“«]([^"“”«»]{3,200})["”»]', self.cue.text)[:3]:
                 for ident in self.store.phrase(terms(phrase), self.scopes):
                     votes[ident] = votes.get(ident, 0.0) + sum(
