@@ -1838,6 +1838,7 @@ ANSWER = 1.5                        # a turn before that ended in a question cou
 SPEAKER, DATE = 0.3, 0.5            # weight of the words of the speaker's name and the date
 NAMED = 1.5                         # factor for the turns of the one speaker whom the cue names
 USER = 2.5                          # factor for user turns in a user/assistant chat
+MEANING = 0.2                       # weight of a model's cosine beside votes scaled to 1
 SESSION = 0.15                      # share of the mean of the session's three best
 CUE_TERMS = 48                      # distinct terms of a cue that vote
 ASKS_ASSISTANT = Regex(
@@ -2407,6 +2408,29 @@ def fts5_works(con: sqlite3.Connection) -> bool:
     return bool(con.execute("SELECT 1 FROM pragma_module_list WHERE name = 'fts5'").fetchone())
 
 
+def replace_store(folder: str, path: str) -> str:
+    """Put a copy in the place of a store too damaged to open; the new name of the damaged file."""
+    live = os.path.join(folder, Store.FILE)
+    kept = f"{live}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S}"
+    part = f"{live}.part"
+    source, copy = sqlite3.connect(f"{_file_url(path)}?mode=ro", uri=True), sqlite3.connect(part)
+    try:
+        if source.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
+            raise StoreDamaged(f"the copy {path!r} is damaged too; choose another one")
+        source.backup(copy)
+    except sqlite3.Error as error:
+        raise StoreDamaged(f"the copy {path!r} can't be read ({error}); choose another one") from error
+    finally:
+        source.close()
+        copy.close()
+    os.chmod(part, 0o600)
+    for ending in ("", "-wal", "-shm"):
+        if os.path.exists(live + ending):
+            os.replace(live + ending, kept + ending)
+    os.replace(part, live)
+    return kept
+
+
 def private_folder(path: str) -> None:
     """Make a folder and its missing parents, each for its owner only (0700)."""
     if not os.path.isdir(path):
@@ -2482,6 +2506,7 @@ class TraceStore(Store):
         self._scope_ids: dict[str, int] = {}
         self._known_days: set[tuple[int, int]] = set()
         self._turns: dict[int, tuple[str, int | None]] = {}
+        self._vectors: list[Any] = []
 
     def _stored_pointers(self, scope: int, unit: int) -> bytes:
         return b"".join(row[0] for row in self.rows(SQL_BUCKET, scope, unit))
@@ -2678,6 +2703,31 @@ class TraceStore(Store):
         scale = vector[0] * float(row["scale"])
         return scale * sum(x * y for x, y in zip(ours, theirs, strict=True))
 
+    def nearest(self, vector: Sequence[float], scopes: Sequence[int], limit: int) -> dict[int, float]:
+        """Cosines of the traces whose stored vectors are nearest to a unit vector, by id.
+
+        An exact scan, by numpy where the model brought it; vectors are kept in memory once read.
+        """
+        if not self._vectors:
+            self._vectors = [array("i"), [], array("d"), array("i")]
+        ids, data, scales, owners = self._vectors
+        for row in self.rows("SELECT v.*, t.scope_id FROM vectors v JOIN traces t ON t.id = v.trace_id "
+                             "WHERE v.trace_id > ? ORDER BY v.trace_id", ids[-1] if ids else 0):
+            ids.append(row["trace_id"])
+            data.append(row["data"])
+            scales.append(row["scale"])
+            owners.append(row["scope_id"])
+        numpy = sys.modules.get("numpy")
+        if numpy is not None and data:
+            matrix = numpy.frombuffer(b"".join(data), dtype=numpy.int8).reshape(len(data), -1)
+            near = (matrix @ numpy.asarray(vector, dtype=numpy.float32) * scales).tolist()
+        else:
+            near = [scale * sum(x * y for x, y in zip(vector, array("b", some), strict=True))
+                    for some, scale in zip(data, scales, strict=True)]
+        wanted = set(scopes)
+        return {i: x for x, i in nlargest(limit, (
+            (x, i) for x, i, owner in zip(near, ids, owners, strict=True) if owner in wanted))}
+
     def index_terms(self, ident: int, text: str) -> None:
         """Enter a trace's analysed terms into FTS5, where there is one."""
         if self.has_fts:
@@ -2871,7 +2921,7 @@ class _Brain:
             raise EmbedderMismatch(
                 f"the store {self.store.path!r} was written with the embedder {recorded!r}, not "
                 f"{chosen.name!r}; open it without naming one, or move it over with "
-                "Hippocampus.reembed")
+                "Hippocampus.reembed(...)")
         self._embedder = chosen
         if recorded != chosen.name and not self.store.read_only:
             with self.store.writing():
@@ -3304,19 +3354,19 @@ def _reinforce(brain: _Brain, row: sqlite3.Row, draft: Draft, decision: Decision
 
 
 # === 18. Recalling ===
-# Votes give candidates, the best of them are read and reranked, superseded ones answer with their
-# successor, rewordings of one fact share a place, links bring associates.  Confidence comes from
-# evidence, never from a rank; below the threshold the packet is empty.
+# Votes and, with a model, nearest vectors give candidates; the best are read and reranked,
+# superseded ones answer with their successor, rewordings of one fact share a place, links bring
+# associates.  Confidence comes from evidence, never from a rank; below the threshold the packet is
+# empty.
 
 class _Hit:
     """One candidate with its evidence while a recall runs."""
 
-    __slots__ = ("activation", "confidence", "cosine", "covered", "row", "score", "source", "votes", "why")
+    __slots__ = ("confidence", "cosine", "covered", "row", "score", "source", "votes", "why")
 
     def __init__(self, row: sqlite3.Row, votes: float) -> None:
-        self.row, self.votes, self.score = row, votes, votes
-        self.cosine = self.covered = self.confidence = self.activation = 0.0
-        self.source = "keyword"
+        self.row, self.votes, self.score, self.source = row, votes, 0.0, "keyword"
+        self.cosine = self.covered = self.confidence = 0.0
         self.why: list[str] = []
 
 
@@ -3326,22 +3376,24 @@ class _Recall:
     def __init__(self, brain: _Brain, query: str, scopes: list[int], *, kind: str | None,
                  tags: tuple[str, ...], include_superseded: bool, as_of: float | None) -> None:
         self.brain, self.store, self.config = brain, brain.store, brain.config
-        self.scopes, self.kind, self.tags = scopes, kind, tags
+        self.scopes, self.kind, self.tags = scopes, kind, set(tags)
         self.include_superseded, self.as_of = include_superseded, as_of
         self.cue, self.now = cue_of(query), brain.clock()
         counts = self.store.trace_counts(scopes)
         self.filled, self.total = list(counts), sum(counts.values())
+        self.days = {scope: self.store.active_days(scope) for scope in self.filled}
         self.weights = self._weights()
-        self.days: dict[int, list[int]] = {}
-        self._vector: Any = None
+        self.vector: list[float] | None = None
+        self.near: dict[int, float] = {}        # cosines by model vectors
 
     def _weights(self) -> dict[str, float]:
         """Rarity of the cue's terms; of a long cue only the most telling ones."""
-        weights = {word: rarity(sum(self.store.index.holders(s, unit_of(word))
-                                    for s in self.filled), self.total) for word in self.cue.words}
+        weights = {word: rarity(sum(self.store.index.holders(s, unit_of(word)) for s in self.filled),
+                                self.total) for word in self.cue.words}
         if len(weights) > CUE_TERMS:
-            known = {w: x for w, x in weights.items() if x < rarity(0, self.total)} or weights
-            weights = dict(sorted(known.items(), key=lambda pair: -pair[1])[:CUE_TERMS])
+            unknown = rarity(0, self.total)
+            known = {w: x for w, x in weights.items() if x < unknown} or weights
+            weights = dict(nlargest(CUE_TERMS, known.items(), key=lambda pair: pair[1]))
         return weights
 
     def hits(self, k: int) -> list[_Hit]:
@@ -3354,139 +3406,144 @@ class _Recall:
             self._accept(order[start:start + step], votes, hits)
             if len(hits) >= k:
                 break
-        ranked = list(hits.values())
-        self._rerank(ranked)
-        return self._collapsed(ranked)
+        return self._collapsed(self._ranked(list(hits.values())))
 
     def _votes(self) -> dict[int, float]:
+        """Votes by trace id; what only a vector found has next to none."""
         votes: dict[int, float] = {}
-        cue = {unit_of(word): weight for word, weight in self.weights.items()}
         if self.config.use_keyword:
-            votes = self.store.index.vote(cue, self.filled)
+            votes = self.store.index.vote({unit_of(w): x for w, x in self.weights.items()}, self.filled)
             for phrase in re.findall(r'["“«]([^"“”«»]{3,200})["”»]', self.cue.text)[:3]:
-                for ident in self.store.phrase(terms(phrase), self.scopes):
+                words = terms(phrase)
+                for ident in self.store.phrase(words, self.filled):
                     votes[ident] = votes.get(ident, 0.0) + sum(
-                        self.weights.get(word, 0.0) for word in set(terms(phrase)))
+                        self.weights.get(word, 0.0) for word in set(words))
+        embedder = self.brain.embedder_if_up() if self.config.use_cosine else None
+        if embedder is not None and not isinstance(embedder, HashingEmbedder):
+            self.vector = unit_vector(list(embedder.embed_query(self.cue.text[:8_000])))
+            self.near = self.store.nearest(self.vector, self.filled, 2 * self.config.rerank)
+            floor = 1e-9 + 1e-3 * max(votes.values(), default=1.0)
+            for ident, near in self.near.items():
+                votes[ident] = votes.get(ident, 0.0) + floor * max(near, 0.0)
         return votes
 
     def _accept(self, idents: Sequence[int], votes: Mapping[int, float],
                 hits: dict[int, _Hit]) -> None:
         """Read candidates, drop what the filters exclude, answer superseded ones by their head."""
-        rows = self.store.traces(idents)
-        heads: dict[int, int] = {}
+        rows, heads = self.store.traces(idents), {}
         if not self.include_superseded and self.as_of is None:
             heads = {i: self.store.head(i) for i, row in rows.items() if row["superseded_by"]}
-            rows = {**self.store.traces(set(heads.values()) - set(rows)), **rows}
+            rows |= self.store.traces(set(heads.values()) - set(rows)) if heads else {}
         for ident in idents:
             row = rows.get(heads.get(ident, ident))
-            if row is None or not self._passes(row):
-                continue
-            hit = hits.get(row["id"])
-            if hit is None:
-                hit = hits[row["id"]] = _Hit(row, votes[ident])
-            else:
+            if row is not None and self._passes(row):
+                hit = hits.setdefault(row["id"], _Hit(row, votes[ident]))
                 hit.votes = max(hit.votes, votes[ident])
-            if ident in heads:
-                hit.why.append(f"found through #{ident}, which it supersedes")
+                if ident in heads:
+                    hit.why.append(f"found through #{ident}, which it supersedes")
 
     def _passes(self, row: sqlite3.Row) -> bool:
-        if row["scope_id"] not in self.scopes or self.kind and row["kind"] != self.kind:
-            return False
-        if self.tags and not set(self.tags) <= set(json.loads(row["tags"] or "[]")):
+        if row["scope_id"] not in self.scopes or self.kind and row["kind"] != self.kind or (
+                self.tags and not self.tags <= set(json.loads(row["tags"] or "[]"))):
             return False
         if self.as_of is not None:
-            start = valid_from(row)
-            return start <= self.as_of and (row["valid_to"] is None or self.as_of < row["valid_to"])
+            until = math.inf if row["valid_to"] is None else row["valid_to"]
+            return valid_from(row) <= self.as_of < until
         return self.include_superseded or row["valid_to"] is None
 
-    def retention_of(self, row: sqlite3.Row) -> float:
-        """A trace's retention now."""
-        scope = row["scope_id"]
-        if scope not in self.days:
-            self.days[scope] = self.store.active_days(scope)
-        return retention_of(row, self.now, self.days[scope], self.config)
-
-    def _rerank(self, hits: list[_Hit]) -> None:
-        """Scores from votes, speaker, session, cosine, retention and trust; sorts in place."""
-        hits.sort(key=lambda hit: (-hit.votes, hit.row["id"]))
+    def _ranked(self, hits: list[_Hit]) -> list[_Hit]:
+        """The hits by votes, speaker, session, meaning, retention and trust."""
         factors = speaker_factors(self.cue, (hit.row["speaker"] for hit in hits))
+        top = max((hit.votes for hit in hits), default=0.0) or 1.0
         sessions: dict[str, list[float]] = {}
         for hit in hits:
-            hit.score = hit.votes * factors.get(hit.row["speaker"] or "", 1.0)
-        hits.sort(key=lambda hit: (-hit.score, hit.row["id"]))
-        for hit in hits:
+            hit.score = hit.votes / top * factors.get(hit.row["speaker"] or "", 1.0)
             if hit.row["session_id"]:
                 sessions.setdefault(hit.row["session_id"], []).append(hit.score)
+        best = {name: sum(nlargest(3, scores)) / 3 for name, scores in sessions.items()}
         for hit in hits:
-            hit.score += SESSION * sum(sessions.get(hit.row["session_id"] or "", ())[:3]) / 3
+            hit.score += SESSION * best.get(hit.row["session_id"], 0.0)
+            if self.vector is not None:
+                hit.cosine = self._model_cosine(hit.row)
+                hit.score += MEANING * max(0.0, hit.cosine)
             if self.config.use_decay:
-                hit.score *= 0.9 + 0.1 * self.retention_of(hit.row)
+                hit.score *= 0.9 + 0.1 * self.retained(hit.row)
             if hit.row["quarantined"]:
                 hit.score *= 0.5
         hits.sort(key=lambda hit: (-hit.score, -hit.row["id"]))
-        cosines = self._cosines(hits[:20]) if self.config.use_cosine else {}
         for hit in hits[:max(20, self.config.rerank)]:
-            hit.cosine = cosines.get(hit.row["id"], 0.0)
-            hit.covered = coverage(self.weights, content(hit.row["text"]))
-            hit.confidence = confidence_of(hit.covered, hit.cosine)
+            self._judge(hit)
+        return hits
 
-    def _cosines(self, hits: Sequence[_Hit]) -> dict[int, float]:
-        """Embedder similarity of the cue to each hit."""
-        embedder = self.brain.embedder_if_up()
-        if isinstance(embedder, HashingEmbedder):
-            mine = embedder.features(self.cue.text[:2_000])
-            return {hit.row["id"]: sparse_cosine(mine, self.brain.features_of(hit.row))
-                    for hit in hits}
-        return {}
+    def _model_cosine(self, row: sqlite3.Row) -> float:
+        """Cosine of the cue to a trace's stored vector, over the model's background, in [0,1]."""
+        near = self.near.get(row["id"])
+        if near is None and self.vector is not None:
+            near = self.store.stored_cosine(row["id"], quantised(self.vector))
+        ground = self.brain.embedder.recommended_thresholds.get("background", 0.0)
+        return max(0.0, ((near or 0.0) - ground) / (1 - ground))
 
-    def _collapsed(self, hits: Sequence[_Hit]) -> list[_Hit]:
-        """The hits with rewordings of one fact moved behind all others."""
-        kept: list[_Hit] = []
-        later: list[_Hit] = []
-        gists: set[int] = set()
+    def _judge(self, hit: _Hit) -> None:
+        """Fill in coverage, cosine and confidence."""
+        hit.covered = coverage(self.weights, content(hit.row["text"]))
+        if self.config.use_cosine and self.vector is None and not self.brain.turned_off:
+            embedder = self.brain.embedder
+            assert isinstance(embedder, HashingEmbedder)
+            hit.cosine = sparse_cosine(self._features(), self.brain.features_of(hit.row))
+        hit.confidence = confidence_of(hit.covered, hit.cosine)
+
+    def _features(self) -> Mapping[int, float]:
+        embedder = self.brain.embedder
+        assert isinstance(embedder, HashingEmbedder)
+        return embedder.features(self.cue.text)
+
+    def retained(self, row: sqlite3.Row) -> float:
+        """A trace's retention now."""
+        return retention_of(row, self.now, self.days.get(row["scope_id"], ()), self.config)
+
+    @staticmethod
+    def _collapsed(hits: Sequence[_Hit]) -> list[_Hit]:
+        """The hits with further wordings of one fact moved behind all others."""
+        kept: dict[int, _Hit] = {}
+        later = []
         for hit in hits:
-            gist = hit.row["gist_id"] or hit.row["id"]
-            (later if gist in gists else kept).append(hit)
-            gists.add(gist)
-        for hit in later:
-            hit.why.append("rewording of a trace above")
-        return [*kept, *later]
+            first = kept.setdefault(hit.row["gist_id"] or hit.row["id"], hit)
+            if first is not hit:
+                hit.why.append(f"rewording of #{first.row['id']}")
+                later.append(hit)
+        return [*kept.values(), *later]
 
-    def associates(self, hits: Sequence[_Hit], limit: int) -> list[_Hit]:
-        """Traces that activation spreads to from the best hits, strongest first."""
-        if not hits or not self.config.use_association or limit <= 0:
+    def associates(self, seeds: Sequence[_Hit]) -> list[_Hit]:
+        """Traces that activation spreads to from the seeds, strongest first."""
+        if not seeds or not self.config.use_association:
             return []
-        seeds = {hit.row["id"]: hit.confidence or 0.1 for hit in hits[:5]}
-        graph = self.store.graph(list(seeds), self.now)
-        active = graph.spread(seeds, hops=self.config.spread_hops, decay=self.config.spread_decay)
-        best = sorted(active, key=lambda ident: (-active[ident], ident))[:4 * limit]
+        start = {hit.row["id"]: max(hit.confidence, 0.1) for hit in seeds[:5]}
+        graph = self.store.graph(list(start), self.now)
+        active = graph.spread(start, hops=self.config.spread_hops, decay=self.config.spread_decay)
+        best = nlargest(20, active, key=lambda ident: (active[ident], -ident))
         rows = self.store.traces(best)
         found = []
         for ident in best:
             row = rows.get(ident)
-            if row is not None and ident not in seeds and self._passes(row) and not row["quarantined"]:
+            if row is not None and self._passes(row) and not row["quarantined"]:
                 hit = _Hit(row, 0.0)
-                hit.source, hit.activation = "associated", active[ident]
-                hit.confidence = min(0.99, active[ident])
-                via = max(seeds, key=lambda s: graph.neighbours(s).get(ident, 0.0))
-                hit.why.append(f"linked to #{via}")
+                self._judge(hit)
+                hit.source, hit.confidence = "associated", min(0.99, max(hit.confidence, active[ident]))
+                via = max(start, key=lambda seed: graph.neighbours(seed).get(ident, 0.0))
+                hit.why.append(f"linked to #{via}, activation {active[ident]:.2f}")
                 found.append(hit)
-        return found[:limit]
+        return found
 
     def item(self, hit: _Hit) -> Item:
         """The hit as callers see it."""
-        row = hit.row
-        source = hit.source
-        if source == "keyword" and hit.cosine > 2 * hit.covered:
-            source = "direct"
+        if hit.source == "keyword" and hit.cosine > hit.covered:
+            hit.source = "direct"
         why = [f"covers {hit.covered:.0%} of the cue by rarity"] if hit.covered else []
-        if hit.cosine:
-            why.append(f"cosine {hit.cosine:.2f}")
-        kept = self.retention_of(row)
-        if kept < self.config.dormant_below:
-            why.append("dormant")
-        return record(row, cosine=hit.cosine, confidence=round(hit.confidence, 4), retention=kept,
-                      source=source, why=tuple([*why, *hit.why]))
+        why += [f"cosine {hit.cosine:.2f}"] if hit.cosine else []
+        kept = self.retained(hit.row)
+        why += ["dormant"] if kept < self.config.dormant_below else []
+        return record(hit.row, cosine=hit.cosine, confidence=round(hit.confidence, 4), retention=kept,
+                      source=hit.source, why=tuple([*why, *hit.why]))
 
 
 def valid_from(row: sqlite3.Row) -> float:
@@ -3495,72 +3552,69 @@ def valid_from(row: sqlite3.Row) -> float:
 
 
 def retention_of(row: sqlite3.Row, now: float, days: Sequence[int], config: MemoryConfig) -> float:
-    """Retention of a trace's row now, in [0,1]; the strength itself where decay is off."""
-    since = row["reinforced_at"] or row["created_at"]
+    """Retention of a trace's row now, in [0,1]; the strength itself where nothing decays."""
+    if not config.use_decay or row["pinned"]:
+        return float(row["strength"])
     tau = {"episodic": config.tau_episodic_d, "semantic": config.tau_semantic_d,
            "procedural": config.tau_procedural_d}[row["kind"]]
-    age = age_days(since, now, days, config.idle_day) if config.use_decay else 0.0
-    return round(retention(row["strength"], age, math.inf if row["pinned"] else tau), 4)
+    age = age_days(row["reinforced_at"] or row["created_at"], now, days, config.idle_day)
+    return round(retention(row["strength"], age, tau), 4)
 
 
 def record(row: sqlite3.Row, *, retention: float, cosine: float = 0.0, confidence: float = 1.0,
            source: str = "direct", why: tuple[str, ...] = ()) -> Item:
     """A row of traces as an Item."""
-    place = [f"session {row['session_id']}"] * bool(row["session_id"])
-    place += [f"turn {row['turn_id']}"] * bool(row["turn_id"])
-    place += [row["source_url"]] * bool(row["source_url"])
-    return Item(row["id"], row["text"], row["kind"], round(cosine, 4), confidence, retention, source,
-                row["scope"], row["origin"], row["speaker"], row["created_at"],
-                row["updated_at"] or row["created_at"], valid_from(row), row["valid_to"],
-                row["superseded_by"], ", ".join(place) or "source unknown", why,
-                json.loads(row["meta"] or "{}"), tuple(json.loads(row["tags"] or "[]")),
-                not row["quarantined"], bool(row["pinned"]))
+    place = [f"session {row['session_id']}"] if row["session_id"] else []
+    place += [f"turn {row['turn_id']}"] if row["turn_id"] else []
+    place += [row["source_url"]] if row["source_url"] else []
+    return Item(
+        memory_id=row["id"], text=row["text"], kind=row["kind"], cosine=round(cosine, 4),
+        confidence=confidence, retention=retention, source=source, scope=row["scope"],
+        origin=row["origin"], speaker=row["speaker"], created_at=row["created_at"],
+        updated_at=row["updated_at"] or row["created_at"], valid_from=valid_from(row),
+        valid_to=row["valid_to"], superseded_by=row["superseded_by"],
+        citation=", ".join(place) or "source unknown", why=why, meta=json.loads(row["meta"] or "{}"),
+        tags=tuple(json.loads(row["tags"] or "[]")), trusted=not row["quarantined"],
+        pinned=bool(row["pinned"]))
 
 
 def _recalled(brain: _Brain, query: str, *, k: int, scope: str | None, all_scopes: bool,
-              kind: str | None, tags: tuple[str, ...], include_superseded: bool,
-              as_of: float | None, min_confidence: float | None,
-              budget_chars: int | None) -> RecallPacket:
-    """The packet for a checked cue."""
-    started = time.perf_counter()
-    config = brain.config
+              min_confidence: float | None, budget_chars: int | None, **filters: Any) -> RecallPacket:
+    """The packet for checked arguments."""
+    started, config = time.perf_counter(), brain.config
     with brain.store.reading():
         scopes = brain.store.visible(scope, all_scopes)
-        work = _Recall(brain, query, scopes, kind=kind, tags=tags,
-                       include_superseded=include_superseded, as_of=as_of)
+        work = _Recall(brain, query, scopes, **filters)
         hits = work.hits(k)
-        associates = work.associates(hits, 2 * k)
         best = max((hit.confidence for hit in hits), default=0.0)
-        floor = min_confidence if min_confidence is not None else (
-            max(config.abstain_below, config.item_floor * best) if config.use_abstention else 0.0)
+        floor = min_confidence
+        if floor is None:
+            floor = max(config.abstain_below, config.item_floor * best) * config.use_abstention
         kept = [hit for hit in hits if hit.confidence >= floor][:k]
-        if floor:
-            kept += [hit for hit in associates if hit.confidence >= floor][:k - len(kept)]
-        else:
-            kept = (kept + associates)[:k]
+        linked = work.associates(kept)
         chosen = {hit.row["id"] for hit in kept}
-        others = [hit for hit in associates if hit.row["id"] not in chosen][:k] if kept else []
-        items = _within([work.item(hit) for hit in kept], budget_chars)
+        linked = [hit for hit in linked if hit.row["id"] not in chosen]
+        room = k - len(kept)
+        strong = [hit for hit in linked if hit.confidence >= max(floor, 1e-9)][:room]
+        items = _within([work.item(hit) for hit in [*kept, *strong]], budget_chars)
         left = None if budget_chars is None else budget_chars - sum(len(i.text) for i in items)
-        context = _within([work.item(hit) for hit in others], left) if left is None or left > 0 else []
-    reason = _packet_reason(work, hits, items, best, floor)
-    if brain.turned_off:
-        reason += f"; keyword mode: {brain.turned_off}"
-    ms = (time.perf_counter() - started) * 1000
-    brain.note(work.now, "recall", scopes[0] if not all_scopes else None, {
-        "cue": redacted(storable(query[:500]))[0], "ids": [i.memory_id for i in items], "scopes": scopes,
-        "confidences": [i.confidence for i in items], "ms": round(ms, 3), "abstained": not items})
-    return RecallPacket(query, tuple(items), tuple(context), not items, round(ms, 3), reason)
+        context = _within([work.item(hit) for hit in linked if hit not in strong][:k], left)
+    reason = _packet_reason(work, len(hits), len(items), best, floor)
+    reason += f"; keyword mode: {brain.turned_off}" if brain.turned_off else ""
+    ms = round((time.perf_counter() - started) * 1000, 3)
+    brain.note(work.now, "recall", None if all_scopes else scopes[0], {
+        "cue": _clean(query[:500]), "ids": [i.memory_id for i in items], "ms": ms,
+        "confidences": [i.confidence for i in items], "abstained": not items})
+    return RecallPacket(query, tuple(items), tuple(context), not items, ms, reason)
 
 
-def _packet_reason(work: _Recall, hits: Sequence[_Hit], items: Sequence[Item], best: float,
-                   floor: float) -> str:
+def _packet_reason(work: _Recall, found: int, given: int, best: float, floor: float) -> str:
     """Why a packet holds what it holds, in words."""
-    if items:
-        return f"{len(items)} of {len(hits)} candidates, best confidence {best:.2f}"
+    if given:
+        return f"{given} of {found} candidates, best confidence {best:.2f}"
     if not work.cue.words:
         return "the cue has no searchable terms"
-    if not hits:
+    if not found:
         return "no trace shares a term with the cue"
     return f"nothing relevant: best confidence {best:.2f} is under {floor:.2f}"
 
@@ -4417,6 +4471,38 @@ class Hippocampus(_Brain):
         """A self-contained copy of the store in <store>/backups; its path."""
         return self.store.backup("manual", self.config.backups_keep)
 
+    def reembed(self, embedder: object, progress: Callable[[int, int], None] | None = None) -> int:
+        """Move the store to another embedder after a copy; how many vectors were made.
+
+        Resumable: a run that was cut short goes on where it stopped.  `progress(done, of)`.
+        """
+        chosen = provider(embedder)
+        self.store.backup("before-reembed", 0)
+        with self.store.writing():
+            if self.store.meta("reembedding", self.store.meta("embedder")) != chosen.name:
+                self.store.run("DELETE FROM vectors")
+                self.store.set_meta("epoch", os.urandom(8).hex())
+            self.store.set_meta("reembedding", chosen.name)
+        made = 0
+        while not isinstance(chosen, HashingEmbedder):
+            with self.store.reading():
+                rows = self.store.rows("SELECT id, text FROM traces WHERE id NOT IN "
+                                       "(SELECT trace_id FROM vectors) ORDER BY id LIMIT 64")
+            if not rows:
+                break
+            vectors = [(r["id"], *quantised(unit_vector(list(chosen.embed(r["text"]))))) for r in rows]
+            with self.store.writing():
+                self.store.run_many("INSERT OR IGNORE INTO vectors SELECT ?, ?, ? WHERE EXISTS "
+                                    "(SELECT 1 FROM traces WHERE id = ?)", [(*v, v[0]) for v in vectors])
+            made += len(rows)
+            if progress:
+                progress(made, made + len(rows))
+        with self.store.writing():
+            self.store.set_meta("embedder", chosen.name)
+            self.store.run("DELETE FROM db_meta WHERE key = 'reembedding'")
+        self._embedder = chosen
+        return made
+
     def restore(self, path: str) -> str:
         """Bring a copy back into the live store, after copying the present state; that copy's path."""
         if not os.path.isfile(path):
@@ -5098,7 +5184,11 @@ def _cmd_restore(call: _Call) -> int:
     if o.dry_run or not o.yes:
         print(f"would restore {path} into {folder}; the present state is copied first; add --yes")
         return 0 if o.dry_run else 1
-    safety = Hippocampus.open(o.path, namespace=o.namespace).restore(path)
+    try:
+        with Hippocampus.open(o.path, namespace=o.namespace) as hippo:
+            safety = hippo.restore(path)
+    except StoreDamaged:
+        safety = replace_store(folder, path)
     return call.show({"restored": path, "before": safety}, f"restored {path}; before that: {safety}")
 
 
