@@ -2187,9 +2187,12 @@ class Store:
 
     def _check_version(self, con: sqlite3.Connection) -> int:
         """The schema version, 0 for an empty file; refuses what is newer or not ours."""
+        con.execute("BEGIN")            # one snapshot: another process may create the schema now
         version = int(con.execute("PRAGMA user_version").fetchone()[0])
         ours = con.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID
-        if not ours and (version or con.execute("SELECT 1 FROM sqlite_master").fetchone()):
+        filled = con.execute("SELECT 1 FROM sqlite_master").fetchone() is not None
+        con.execute("COMMIT")
+        if not ours and (version or filled):
             raise StoreError(f"{self.path!r} is another program's database; give another --path")
         if version > SCHEMA_VERSION:
             raise StoreError(f"{self.path!r} has schema {version}, this realmemory {__version__} "
@@ -2349,13 +2352,13 @@ class Store:
         folder = os.path.join(self.folder, "backups")
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")
         final = os.path.join(folder, f"memory-{stamp}-{label}.db")
-        part = f"{final}.part"
+        part = f"{final}.{os.getpid()}.part"
         try:
             private_folder(folder)
             for name in os.listdir(folder):     # what a killed copy left behind
-                old = os.path.join(folder, name)
-                if ".part" in name and time.time() - os.path.getmtime(old) > 600:
-                    os.unlink(old)
+                left = re.search(r"\.(\d+)\.part", name)
+                if left and not _alive(int(left[1])):
+                    os.unlink(os.path.join(folder, name))
             os.close(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
             self._copy(con, part)
             os.replace(part, final)
@@ -2375,6 +2378,7 @@ class Store:
         """Copy the database to `path` and prove that the copy opens with all its traces."""
         copy = sqlite3.connect(path, isolation_level=None)
         try:
+            copy.execute("PRAGMA journal_mode = MEMORY")
             con.backup(copy)
             copy.execute("PRAGMA journal_mode = DELETE")
             held, counted = copy.execute("SELECT (SELECT count(*) FROM traces), "
@@ -2406,6 +2410,19 @@ class Store:
 def fts5_works(con: sqlite3.Connection) -> bool:
     """Whether this SQLite has FTS5 (compiled in on most, not all, Pythons)."""
     return bool(con.execute("SELECT 1 FROM pragma_module_list WHERE name = 'fts5'").fetchone())
+
+
+def _alive(pid: int) -> bool:
+    """Whether a process runs; on Windows, where asking would end it, every other one does."""
+    if pid == os.getpid() or os.name == "nt":
+        return pid != os.getpid()
+    try:
+        os.kill(pid, 0)
+        return True
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
 
 
 def replace_store(folder: str, path: str) -> str:
@@ -4192,17 +4209,18 @@ class Hippocampus(_Brain):
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, config: MemoryConfig | None = None,
              embedder: object = None, clock: Callable[[], float] | None = None,
-             namespace: str | None = None, read_only: bool = False) -> Hippocampus:
+             namespace: str | None = None, read_only: bool = False,
+             timeout_s: float = 30.0) -> Hippocampus:
         """The brain in a folder, made if missing; `namespace` names a separate one inside it.
 
         `embedder` is "hashing" (default of a new store), "local", a provider or a callable; None
         takes what the store records.  `clock` returns epoch seconds.  A folder that can't be
-        written is opened for reading.  Raises StoreError, StoreDamaged, ReadOnly, InvalidInput.
+        written is opened for reading.  Writers wait `timeout_s` for each other.  Raises StoreError, StoreDamaged, ReadOnly, InvalidInput.
         """
         config = (config or MemoryConfig()).checked()
         folder = brain_folder(os.fspath(path), namespace)
-        hippo = cls(TraceStore(folder, config, read_only=read_only), config, embedder,
-                    clock or time.time)
+        hippo = cls(TraceStore(folder, config, read_only=read_only, timeout_s=timeout_s), config,
+                    embedder, clock or time.time)
         try:
             hippo.settle_embedder()
         except BaseException:
@@ -4993,7 +5011,8 @@ class _Call(Record):
         """The brain and project that the options name."""
         o = self.options
         hippo = Hippocampus.open(o.path, namespace=o.namespace, read_only=read_only,
-                                 embedder=getattr(o, "embedder", None))
+                                 embedder=getattr(o, "embedder", None),
+                                 timeout_s=3.0 if o.command in HOOKS and not _at_terminal() else 30.0)
         hippo.session_id = (self.hook.get("session_id") or os.environ.get("CLAUDE_CODE_SESSION_ID")
                             or os.environ.get("ZCODE_SESSION_ID") or None)
         return Desk(hippo, self.project())
