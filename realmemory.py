@@ -63,6 +63,7 @@ __all__ = [
 
 KINDS = ("episodic", "semantic", "procedural")
 ORIGINS = ("user", "agent", "tool", "file", "web", "import")
+TRUSTED = ("user", "agent")         # origins whose repetition counts in full
 GLOBAL = "global"
 DAY_S = 86_400.0
 MAX_TEXT_CHARS = 2_000_000
@@ -2222,7 +2223,8 @@ class Store:
             for statement in (s for step in steps for s in _statements(step)):
                 con.execute(statement)
             con.executemany("INSERT OR IGNORE INTO db_meta VALUES(?, ?)", [
-                ("analyser", ANALYSER), ("n_units", str(N_UNITS)), ("folded", "0"), ("slept", "0")])
+                ("analyser", ANALYSER), ("n_units", str(N_UNITS)), ("folded", "0"), ("slept", "0"),
+                ("embedder", HashingEmbedder().name)])
             con.execute("INSERT OR REPLACE INTO db_meta VALUES('schema_version', ?)",
                         (str(SCHEMA_VERSION),))
             con.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -2909,48 +2911,47 @@ def _normal_remote(url: str) -> str:
 
 
 # === 16. A brain ===
-# What writing, recalling and sleeping share.
+# What writing, recalling and sleeping share: store, settings, clock, embedder, journal buffer.
 
 class _Brain:
-    """What writing, recalling and sleeping share: store, settings, clock, embedder, journal."""
+    """An open brain without its verbs."""
 
-    def __init__(self, store: TraceStore, config: MemoryConfig, embedder: object,
-                 clock: Callable[[], float]) -> None:
+    def __init__(self, store: TraceStore, config: MemoryConfig, clock: Callable[[], float]) -> None:
         """Use `Hippocampus.open`."""
         self.store, self.config, self.clock = store, config, clock
         self.session_id: str | None = None      # given to writes that name none
         self.turned_off = ""                    # why meaning is off, where it is
-        self._given_embedder = embedder
         self._embedder: EmbeddingProvider | None = None
         self._waiting: list[tuple[float, str, int | None, dict[str, object]]] = []
         self._features: OrderedDict[int, dict[int, float]] = OrderedDict()
         self._facts: OrderedDict[int, Facts] = OrderedDict()
 
-    def settle_embedder(self) -> None:
-        """Record the embedder of a new store; refuse another one than the recorded."""
+    # --- embedder ---
+
+    def settle_embedder(self, given: object) -> None:
+        """Record a given embedder in a store without traces; refuse another one in a used store."""
+        if given is None:
+            return
+        self._embedder = chosen = provider(given)
         with self.store.reading():
             recorded = self.store.meta("embedder")
-            used = bool(self.store.row("SELECT 1 FROM traces LIMIT 1"))
-        if self._given_embedder is None and recorded:
-            return
-        chosen = provider(self._given_embedder or "hashing")
-        if recorded and recorded != chosen.name and used:
-            raise EmbedderMismatch(
-                f"the store {self.store.path!r} was written with the embedder {recorded!r}, not "
-                f"{chosen.name!r}; open it without naming one, or move it over with "
-                "Hippocampus.reembed(...)")
-        self._embedder = chosen
-        if recorded != chosen.name and not self.store.read_only:
+            used = self.store.row("SELECT 1 FROM traces LIMIT 1") is not None
+        if recorded != chosen.name:
+            if used or self.store.read_only:
+                raise EmbedderMismatch(
+                    f"the store {self.store.path!r} was written with the embedder {recorded!r}, not "
+                    f"{chosen.name!r}; open it without naming one, or move it over with "
+                    "Hippocampus.reembed(...)")
             with self.store.writing():
                 self.store.set_meta("embedder", chosen.name)
 
     @property
     def embedder(self) -> EmbeddingProvider:
-        """The provider in use, made when first needed; raises EmbedderMismatch or StoreError."""
+        """The provider in use, made when first needed; EmbedderMismatch where it must be given."""
         if self._embedder is None:
             with self.store.reading():
-                recorded = self.store.meta("embedder", HashingEmbedder().name)
-            chosen = provider("local" if recorded.startswith("fastembed:") else "hashing")
+                recorded = self.store.meta("embedder")
+            chosen = provider(_provider_kind(recorded))
             if chosen.name != recorded:
                 raise EmbedderMismatch(
                     f"the store {self.store.path!r} was written with the embedder {recorded!r}; pass "
@@ -2958,32 +2959,24 @@ class _Brain:
             self._embedder = chosen
         return self._embedder
 
-    def thresholds(self, recorded: str) -> Mapping[str, float]:
-        """The recommended thresholds of the embedder, without loading a model."""
-        kind = "local" if recorded.startswith("fastembed:") else "hashing"
-        return (self._embedder or _PROVIDERS[kind]).recommended_thresholds
-
     def embedder_if_up(self) -> EmbeddingProvider | None:
         """The embedder, or None where its model can't be loaded (`turned_off` says why)."""
-        try:
-            embedder = self.embedder
-            if isinstance(embedder, FastEmbedProvider):
+        embedder, self.turned_off = self.embedder, ""
+        if isinstance(embedder, FastEmbedProvider):
+            try:
                 embedder.load()
-            self.turned_off = ""
-            return embedder
-        except EmbedderMismatch:
-            raise
-        except StoreError as error:
-            self.turned_off = str(error)
-            return None
+            except StoreError as error:
+                self.turned_off = str(error)
+                return None
+        return embedder
+
+    # --- caches ---
 
     def features_of(self, row: sqlite3.Row) -> Mapping[int, float]:
         """Hashed features of a trace's text, from a bounded cache."""
         found = self._features.get(row["id"])
         if found is None:
-            embedder = self.embedder
-            assert isinstance(embedder, HashingEmbedder)
-            found = self._features[row["id"]] = embedder.features(row["text"][:2_000])
+            found = self._features[row["id"]] = HashingEmbedder().features(row["text"])
             if len(self._features) > 8_192:
                 self._features.popitem(last=False)
         return found
@@ -2997,46 +2990,49 @@ class _Brain:
                 self._facts.popitem(last=False)
         return found
 
+    # --- journal of recalls ---
+
     def note(self, at: float, op: str, scope_id: int | None, data: dict[str, object]) -> None:
         """Keep a journal entry for the next write; a full buffer is written if that needs no wait."""
         self._waiting.append((at, op, scope_id, data))
         if len(self._waiting) >= 64:
             self.flush(timeout_s=0.0)
 
-    def flush(self, timeout_s: float) -> bool:
-        """Write the waiting journal entries unless the lock can't be had in time; whether it did."""
-        if not self._waiting or self.store.read_only:
-            return not self._waiting
-        try:
-            with self.store.writing(timeout_s):
-                self.flush_into()
-            return True
-        except StoreError:
-            del self._waiting[:-1_024]      # a store that stays locked must not eat memory
-            return False
+    def flush(self, timeout_s: float) -> None:
+        """Write the waiting journal entries unless the lock can't be had in time."""
+        if self._waiting and not self.store.read_only:
+            try:
+                with self.store.writing(timeout_s):
+                    self.flush_into()
+            except StoreError:
+                del self._waiting[:-1_024]      # a store that stays locked must not eat memory
 
     def flush_into(self) -> None:
-        """Write the waiting journal entries inside a write transaction; bind what came together."""
-        entries, self._waiting = self._waiting, []
+        """Write the waiting entries inside a write transaction; bind what was recalled together."""
+        entries, store = self._waiting, self.store
         for at, op, scope_id, data in entries:
-            self.store.event(at, op, scope_id, None, data)
+            store.event(at, op, scope_id, None, data)
             if scope_id is not None:
-                self.store.mark_day(scope_id, at)
-            if op == "recall":
-                _bind_corecalled(self, at, data)
+                store.mark_day(scope_id, at)
+            rows = store.traces(data.get("ids", ())[:5])    # type: ignore[index]
+            store.run_many("UPDATE traces SET shown = shown + 1 WHERE id = ?", [(i,) for i in rows])
+            for source in rows.values():
+                for target in rows.values():
+                    if may_link(source, target):
+                        store.link(source["id"], target["id"], "recalled", at,
+                                   eligible=self.config.link_corecall)
+        self._waiting = []
 
 
-def _bind_corecalled(brain: _Brain, at: float, data: Mapping[str, Any]) -> None:
-    """Count what was shown, and give traces recalled together a little eligibility."""
-    rows = brain.store.traces(data["ids"][:5])
-    sure = [i for i, c in zip(data["ids"], data["confidences"], strict=True) if i in rows and c >= 0.6][:5]
-    if rows:
-        brain.store.run("UPDATE traces SET shown = shown + 1 WHERE id IN "
-                        "(SELECT value FROM json_each(?))", to_json(list(rows)))
-    for source in sure:
-        for target in sure:
-            if source != target and may_link(rows[source], rows[target]):
-                brain.store.link(source, target, "recalled", at, eligible=brain.config.link_corecall)
+def _provider_kind(name: str) -> str:
+    """Which built-in provider a recorded embedder name belongs to."""
+    return "local" if name.startswith("fastembed:") else "hashing"
+
+
+def may_link(a: sqlite3.Row, b: sqlite3.Row) -> bool:
+    """Whether two traces may be bound: never across two projects, never quarantined ones."""
+    return (a["scope_id"] == b["scope_id"] or 1 in (a["scope_id"], b["scope_id"])) and not (
+        a["quarantined"] or b["quarantined"])
 
 
 def brain_folder(path: str, namespace: str | None) -> str:
@@ -3060,18 +3056,13 @@ def id_list(value: object, name: str) -> tuple[int, ...]:
     True
     """
     if isinstance(value, str):
-        value = [part for part in re.split(r"[\s,;]+", value.strip().strip("[]()")) if part]
-    parts = list(value) if isinstance(value, Iterable) else [value]
+        value = re.findall(r"[^\s,;\[\]()]+", value)
     ids: list[int] = []
-    for part in parts:
-        text: Any = part.strip().strip("\"'").removeprefix("#") if isinstance(part, str) else part
-        if isinstance(text, str) and text.isascii() and text.isdigit():
-            text = int(text) if len(text) < 19 else -1
-        if isinstance(text, float) and text.is_integer():
-            text = int(text)
-        _require(isinstance(text, int) and not isinstance(text, bool) and 0 < text < 2**62,
-                 f"{name}: {_shown(part)} is not a memory id; ids are whole numbers like 12")
-        ids.append(text)
+    for part in value if isinstance(value, Iterable) else [value]:
+        match = re.fullmatch(r"\s*[\"']?#?(\d{1,18})(\.0)?[\"']?\s*", str(part))
+        _require(match is not None and not isinstance(part, bool) and int(match[1]) > 0,
+                 f"{name}: {_shown(part)} is not an id; ids are whole numbers like 12")
+        ids.append(int(match[1]))       # type: ignore[index]
     return tuple(dict.fromkeys(ids))
 
 
@@ -3081,30 +3072,10 @@ def tag_list(tags: Iterable[str]) -> tuple[str, ...]:
     for tag in found:
         _require(isinstance(tag, str) and 0 < len(tag.strip()) <= 100 and not _CONTROL.search(tag),
                  f"tags: {_shown(tag)} is not a word of 1 to 100 characters on one line")
-    return tuple(sorted({_clean(tag).strip() for tag in found}))
+    return tuple(sorted({clean(tag).strip() for tag in found}))
 
 
-def _optional_text(value: object, name: str) -> str | None:
-    """A short text or None; numbers are taken as text."""
-    if value is None or value == "":
-        return None
-    _require(isinstance(value, (str, int)) and len(str(value)) <= 2_000,
-             f"{name}={_shown(value)} is not a text of at most 2000 characters")
-    return str(_clean(str(value)))
-
-
-def _clean(value: Any, key: str = "") -> Any:
-    """Plain data with every string storable and free of secrets; `key` is the name it stands under."""
-    if isinstance(value, str):
-        text, _ = redacted(storable(value))
-        named = redacted(f"{key}={text}")[1] if key else ()
-        return f"[redacted:{named[0]}]" if named and text == value else text
-    if isinstance(value, Mapping):
-        return {_clean(str(k)): _clean(v, str(k)) for k, v in value.items()}
-    return [_clean(v, key) for v in value] if isinstance(value, (list, tuple)) else value
-
-
-def _number(value: object, name: str, low: float, high: float) -> float:
+def number_in(value: object, name: str, low: float, high: float) -> float:
     """A finite number in a range, or InvalidInput."""
     _require(isinstance(value, (int, float)) and not isinstance(value, bool)
              and low <= value <= high, f"{name}={_shown(value)} is not a number from {low} to {high}")
@@ -3114,7 +3085,6 @@ def _number(value: object, name: str, low: float, high: float) -> float:
 # === 17. Writing ===
 # Guard, analysis and embedding happen outside the lock; inside one BEGIN IMMEDIATE: catch up, gate,
 # write, so that twenty processes remembering one sentence leave one trace reinforced twenty times.
-
 
 class Draft(Record):
     """A checked and analysed text on its way into the store."""
@@ -3132,10 +3102,10 @@ class Draft(Record):
     force_new: bool
     tags: tuple[str, ...]
     meta: dict[str, Any]
-    quarantine: str
-    redactions: tuple[str, ...]
-    words: tuple[str, ...]
-    vector: tuple[float, bytes] | None = None
+    quarantine: str                 # why it is not trusted, or ""
+    notes: tuple[str, ...]          # what the guard did, in words
+    words: tuple[str, ...]          # content terms
+    vector: tuple[float, bytes] | None
 
 
 class Neighbour(Record):
@@ -3146,80 +3116,83 @@ class Neighbour(Record):
     cosine: float
 
 
-_UNTRUSTED = ("tool", "web", "import", "file")
-
-
-def _verdict(decision: Decision) -> dict[str, object]:
-    """A decision as the journal keeps it."""
-    return {"action": decision.action, "relation": decision.relation, "target": decision.target_id,
-            "novelty": decision.novelty, "cosine": round(decision.best_cosine, 4),
-            "reason": decision.reason}
-
-
-def _draft(brain: _Brain, text: str = "", *, kind: str = "episodic", scope: str | None = GLOBAL,
-           origin: str = "agent", speaker: str | None = None, when: object = None,
-           session_id: str | None = None, turn_id: str | None = None,
-           source_url: str | None = None, related_ids: Iterable[int] = (),
-           force_new: bool = False, tags: Iterable[str] = (),
-           meta: Mapping[str, Any] | None = None) -> Draft:
+def draft_of(brain: _Brain, text: object = None, *, kind: str = "episodic",
+             scope: str | None = GLOBAL, origin: str = "agent", when: object = None,
+             related_ids: object = (), force_new: bool = False, tags: Iterable[str] = (),
+             meta: Mapping[str, Any] | None = None, **names: object) -> Draft:
     """The arguments of `remember`, checked, guarded and analysed."""
     _require(isinstance(text, str), f"text={_shown(text)} is not a string")
-    text, redactions = redacted(storable(text))
+    text, secrets = redacted(storable(str(text)))
     _require(bool(text.strip()), "text is blank; give at least one visible character")
     _require(len(text) <= MAX_TEXT_CHARS, f"text has {len(text):,} characters; the limit is "
              f"{MAX_TEXT_CHARS:,}: split it")
     _require(kind in KINDS, f"kind={_shown(kind)}; give one of {', '.join(KINDS)}")
     _require(origin in ORIGINS, f"origin={_shown(origin)}; give one of {', '.join(ORIGINS)}")
-    scope = _clean(scope or GLOBAL)
-    scope_key(scope)
-    names = [_optional_text(value, name) for value, name in (
-        (speaker, "speaker"), (session_id, "session_id"), (turn_id, "turn_id"),
-        (source_url, "source_url"))]
+    scope_key(scope := clean(scope or GLOBAL))
+    allowed = ("speaker", "session_id", "turn_id", "source_url")
+    named: dict[str, str | None] = dict.fromkeys(allowed)
+    for name, value in names.items():
+        _require(name in allowed, f"{name} is no argument of remember")
+        _require(isinstance(value, (str, int, type(None))) and len(str(value)) <= 2_000,
+                 f"{name}={_shown(value)} is not a text of at most 2000 characters")
+        named[name] = clean(str(value)) if value not in (None, "") else None
     try:
-        meta = json.loads(to_json(_clean(dict(meta or {}))))
+        about = json.loads(to_json(clean(dict(meta or {}))))
     except (ValueError, TypeError, RecursionError) as error:
         raise InvalidInput(f"meta={_shown(meta)} is not plain JSON data ({error})") from None
-    vector = None
-    embedder = brain.embedder_if_up()
-    if embedder is not None and not isinstance(embedder, HashingEmbedder):
-        vector = quantised(embedder.embed(text))
-    return Draft(text, kind, scope, origin, names[0], None if when is None else epoch(when),
-                 names[1] or brain.session_id, names[2], names[3],
-                 id_list(related_ids, "related_ids"), bool(force_new), tag_list(tags), meta,
-                 suspicion(text), redactions, tuple(content(text)), vector)
+    embedder, doubt = brain.embedder_if_up(), suspicion(text)
+    vector = None if embedder is None or isinstance(embedder, HashingEmbedder) else quantised(
+        unit_vector(list(embedder.embed(text))))
+    notes = [f"redacted: {', '.join(secrets)}"] * bool(secrets) + [f"quarantined: {doubt}"] * bool(doubt)
+    return Draft(
+        text=text, kind=kind, scope=scope, origin=origin, speaker=named["speaker"],
+        when=None if when is None else epoch(when), session_id=named["session_id"] or brain.session_id,
+        turn_id=named["turn_id"], source_url=named["source_url"],
+        related_ids=id_list(related_ids, "related_ids"), force_new=bool(force_new), tags=tag_list(tags),
+        meta=about, quarantine=doubt, notes=tuple(notes), words=tuple(content(text)), vector=vector)
 
 
-def _place(brain: _Brain, draft: Draft) -> WriteResult:
+def clean(value: Any, key: str = "") -> Any:
+    """Plain data with every string storable and free of secrets; `key` is the name it stands under."""
+    if isinstance(value, str):
+        text, _ = redacted(storable(value))
+        named = redacted(f"{key}={text}")[1] if key else ()
+        return f"[redacted:{named[0]}]" if named and text == value else text
+    if isinstance(value, Mapping):
+        return {clean(str(k)): clean(v, str(k)) for k, v in value.items()}
+    return [clean(v, key) for v in value] if isinstance(value, (list, tuple)) else value
+
+
+def place(brain: _Brain, draft: Draft) -> WriteResult:
     """Gate one draft and write it, inside a write transaction."""
     now, store = brain.clock(), brain.store
-    scope = store.scope_id(draft.scope, create=True)
-    assert scope is not None
+    scope = store.scope_id(draft.scope, create=True) or 1
     store.mark_day(scope, now)
-    known = store.traces(draft.related_ids) if draft.related_ids else {}
+    related = store.traces(draft.related_ids) if draft.related_ids else {}
     for ident in draft.related_ids:
-        if ident not in known or known[ident]["scope_id"] not in (scope, 1):
-            raise NotFound(f"related_ids: there is no memory {ident} in {draft.scope!r} or "
-                           "global; take ids from recall")
-    near = [] if draft.force_new else _neighbours(brain, draft, scope)
-    decision = _decision(brain, draft, scope, near)
-    if decision.action == "reinforce" and decision.target_id is not None:
-        row = next(n.row for n in near if n.row["id"] == decision.target_id)
-        _reinforce(brain, row, draft, decision, now)
-        return WriteResult(row["id"], False, decision)
-    gist = next((n.row["gist_id"] or n.row["id"] for n in near
-                 if n.row["id"] == decision.target_id and decision.relation == "similar"
-                 and n.row["scope_id"] == scope and n.comparison.overlap >= brain.config.gate_gist),
-                None)
-    ident = _insert(brain, draft, scope, now, gist, decision)
-    for target in decision.related_ids:
-        if target in draft.related_ids:
-            store.link(ident, target, "related", now, weight=1.0)
+        if ident not in related or related[ident]["scope_id"] not in (scope, 1):
+            raise NotFound(f"related_ids: there is no memory {ident} in {draft.scope!r} or global; "
+                           "take ids from recall")
+    near = [] if draft.force_new else neighbours(brain, draft, scope)
+    decision = decide(draft, scope, near, brain.config)
+    target = next((n.row for n in near if n.row["id"] == decision.target_id), None)
+    if decision.action == "reinforce" and target is not None:
+        reinforce(brain, target, draft, decision)
+        return WriteResult(target["id"], False, decision)
+    gist = None                     # the trace whose place a rewording shares in recall
+    if target is not None and decision.relation == "similar" and target["scope_id"] == scope and (
+            1 - decision.novelty >= brain.config.gate_gist):
+        gist = target["gist_id"] or target["id"]
+    ident = insert(brain, draft, scope, gist, decision)
+    for other in decision.related_ids:
+        if other in draft.related_ids:
+            store.link(ident, other, "related", now, weight=1.0)
         else:
-            store.link(ident, target, decision.relation, now, eligible=1.0 - decision.novelty)
+            store.link(ident, other, decision.relation, now, eligible=1.0 - decision.novelty)
     return WriteResult(ident, True, decision)
 
 
-def _neighbours(brain: _Brain, draft: Draft, scope: int) -> list[Neighbour]:
+def neighbours(brain: _Brain, draft: Draft, scope: int) -> list[Neighbour]:
     """The live traces most like a draft, compared in full; most like it first."""
     config, store = brain.config, brain.store
     counts = store.trace_counts([scope, 1])
@@ -3231,107 +3204,82 @@ def _neighbours(brain: _Brain, draft: Draft, scope: int) -> list[Neighbour]:
         if share >= config.gate_coverage]
     rows = store.traces(chosen) if chosen else {}
     live = [rows[i] for i in chosen if i in rows and rows[i]["valid_to"] is None
-            and not rows[i]["quarantined"]]
+            and not rows[i]["quarantined"]][:config.gate_compare]
     if not live:
         return []
     known = facts(draft.text)
-    return [_compared(brain, draft, known, row) for row in live[:config.gate_compare]]
+    compared = [(compare(known, brain.facts_of(row)), row) for row in live]
+    compared.sort(key=lambda pair: (_ORDER[pair[0].relation], -pair[0].overlap))
+    near = [Neighbour(row, comparison, 0.0) for comparison, row in compared]
+    first = near[0]._replace(cosine=_nearness(brain, draft, near[0].row))
+    if not config.use_vetoes and first.cosine >= 0.9:
+        first = first._replace(comparison=Comparison("same", first.cosine, "vetoes are off"))
+    return [first, *near[1:]]
 
 
-def _compared(brain: _Brain, draft: Draft, known: Facts, row: sqlite3.Row) -> Neighbour:
-    compared = compare(known, brain.facts_of(row))
-    near = 0.0
-    if compared.relation != "different" or not brain.config.use_vetoes:
-        near = _nearness(brain, draft, row)
-    if not brain.config.use_vetoes and near >= 0.9:
-        compared = Comparison("same", near, f"cosine {near:.2f}, vetoes are off")
-    return Neighbour(row, compared, near)
+_ORDER = {"same": 0, "contradiction": 1, "update": 1, "similar": 2, "different": 3}
 
 
 def _nearness(brain: _Brain, draft: Draft, row: sqlite3.Row) -> float:
     """Cosine of a draft to a trace; 0 where no vector can be had."""
     if draft.vector is not None:
         return brain.store.stored_cosine(row["id"], draft.vector)
-    embedder = brain.embedder_if_up()
-    if not isinstance(embedder, HashingEmbedder):
+    if brain.turned_off or not isinstance(brain.embedder, HashingEmbedder):
         return 0.0
-    return sparse_cosine(embedder.features(draft.text), brain.features_of(row))
+    return sparse_cosine(brain.embedder.features(draft.text), brain.features_of(row))
 
 
-def _decision(brain: _Brain, draft: Draft, scope: int, near: Sequence[Neighbour]) -> Decision:
-    """The gate: vetoes first, then similarity; pure given the neighbours."""
+def decide(draft: Draft, scope: int, near: Sequence[Neighbour], config: MemoryConfig) -> Decision:
+    """The gate's verdict; `near` is sorted, what says most first."""
     related = draft.related_ids
-    if draft.force_new:
-        return Decision("link" if related else "create", related[0] if related else None,
-                        related, 1.0, 0.0, "new", "forced: the gate was passed by")
-    best_cosine = max((n.cosine for n in near), default=0.0)
-    overlap = max((n.comparison.overlap for n in near), default=0.0)
-    for neighbour in near:
-        why_not = _why_no_merge(draft, scope, neighbour)
-        if neighbour.comparison.relation == "same" and not why_not:
-            return Decision("reinforce", neighbour.row["id"], related, 0.0, best_cosine, "same",
-                            neighbour.comparison.reason)
     linked = [n for n in near if n.comparison.relation in ("same", "update", "contradiction")
-              or n.comparison.relation == "similar"
-              and n.comparison.overlap >= brain.config.gate_link]
-    novelty = round(1.0 - overlap, 4)
-    if not linked:
-        return Decision("link" if related else "create", related[0] if related else None,
-                        related, novelty, best_cosine, "new",
-                        _noted(draft, near[0].comparison.reason if near else
-                                    "nothing like it is known"))
-    order = {"contradiction": 2, "update": 2, "same": 1}
-    first = max(linked, key=lambda n: (order.get(n.comparison.relation, 0), n.comparison.overlap))
-    ids = tuple(dict.fromkeys([*related, first.row["id"], *(n.row["id"] for n in linked)]))
-    relation = first.comparison.relation
-    reason = first.comparison.reason
-    if relation == "same":
-        relation, reason = "similar", f"{reason}; {_why_no_merge(draft, scope, first)}"
-    return Decision("link", first.row["id"], ids, novelty, best_cosine, relation,
-                    _noted(draft, reason))
+              or n.comparison.relation == "similar" and n.comparison.overlap >= config.gate_link]
+    first = linked[0] if linked else None
+    relation, reason = "new", near[0].comparison.reason if near else "nothing like it is known"
+    action, target = "link" if related else "create", related[0] if related else None
+    if draft.force_new:
+        reason = "forced: the gate was passed by"
+    if first is not None:
+        relation, reason, target = first.comparison.relation, first.comparison.reason, first.row["id"]
+        apart = _kept_apart(draft, scope, first.row)
+        action = "reinforce" if relation == "same" and not apart else "link"
+        if relation == "same" and apart:
+            relation, reason = "similar", f"{reason}, but {apart}"
+    ids = () if action == "reinforce" else tuple(n.row["id"] for n in linked)
+    overlap = max((n.comparison.overlap for n in near), default=0.0)
+    return Decision(
+        action=action, target_id=target, related_ids=tuple(dict.fromkeys([*related, *ids])),
+        novelty=0.0 if action == "reinforce" else round(1.0 - overlap, 4),
+        best_cosine=round(max((n.cosine for n in near), default=0.0), 4), relation=relation,
+        reason="; ".join([reason, *draft.notes]))
 
 
-def _why_no_merge(draft: Draft, scope: int, neighbour: Neighbour) -> str:
+def _kept_apart(draft: Draft, scope: int, row: sqlite3.Row) -> str:
     """Why a text of the same content is still no reinforcement; "" where it is one."""
-    row = neighbour.row
     if row["scope_id"] != scope:
-        return f"known in {row['scope']!r}, kept apart here"
+        return f"known in {row['scope']!r}: each scope keeps its own"
     if row["origin"] != draft.origin:
         return f"said by another origin ({row['origin']})"
     if (row["speaker"] or "").casefold() != (draft.speaker or "").casefold():
         return f"said by another speaker ({row['speaker'] or 'unnamed'})"
-    if draft.quarantine:
-        return "quarantined text reinforces nothing"
-    return ""
+    return "quarantined text reinforces nothing" if draft.quarantine else ""
 
 
-def _noted(draft: Draft, reason: str) -> str:
-    """The reason with what the guard did."""
-    notes = [reason]
-    if draft.redactions:
-        notes.append(f"redacted: {', '.join(draft.redactions)}")
-    if draft.quarantine:
-        notes.append(f"quarantined: {draft.quarantine}")
-    return "; ".join(notes)
-
-
-def _insert(brain: _Brain, draft: Draft, scope: int, now: float, gist: int | None,
-            decision: Decision) -> int:
+def insert(brain: _Brain, draft: Draft, scope: int, gist: int | None, decision: Decision) -> int:
     """A new trace with its pointers, terms and journal entry; its id."""
-    store = brain.store
+    store, now = brain.store, brain.clock()
     previous = store.session_end(draft.session_id, scope, bool(draft.quarantine))
     ident = store.run(
         SQL_INSERT_TRACE, int.from_bytes(os.urandom(7), "big"), scope, draft.kind, draft.text,
         draft.origin, draft.speaker, draft.session_id, draft.turn_id, draft.source_url,
-        to_json(draft.tags) if draft.tags else None, to_json(draft.meta) if draft.meta else None,
-        now, draft.when, brain.config.strength_new, int(bool(draft.quarantine)), previous,
-        gist).lastrowid or 0
+        to_json(draft.tags) if draft.tags else None, to_json(draft.meta) if draft.meta else None, now,
+        draft.when, brain.config.strength_new, bool(draft.quarantine), previous, gist).lastrowid or 0
     if ident > MAX_TRACE_ID:
-        raise StoreError(f"this brain holds {MAX_TRACE_ID:,} traces, its limit; open another "
-                         "--namespace")
+        raise StoreError(f"this brain holds {MAX_TRACE_ID:,} traces, its limit; open another namespace")
     before = store.turns_before(previous) if brain.config.use_context else []
     pointers = pointer_triples(ident, trace_impacts(
-        draft.words, speaker=draft.speaker, when=draft.when, before=[text for _, text in before]), draft.words)
+        draft.words, speaker=draft.speaker, when=draft.when, before=[text for _, text in before]),
+        draft.words)
     for (earlier, _), weight in zip(before, NEXT, strict=False):
         later: dict[int, float] = {}
         add_impacts(later, first_words(draft.text), weight)
@@ -3343,31 +3291,35 @@ def _insert(brain: _Brain, draft: Draft, scope: int, now: float, gist: int | Non
     return ident
 
 
-def _reinforce(brain: _Brain, row: sqlite3.Row, draft: Draft, decision: Decision, now: float) -> None:
+def reinforce(brain: _Brain, row: sqlite3.Row, draft: Draft, decision: Decision) -> None:
     """Strengthen a known trace; another wording is kept as a variant."""
-    store, config, ident = brain.store, brain.config, row["id"]
-    untrusted = draft.origin in _UNTRUSTED
-    gain = config.untrusted_gain if untrusted else config.strength_gain
+    store, config, ident, now = brain.store, brain.config, row["id"], brain.clock()
+    trusted = draft.origin in TRUSTED
     since = row["reinforced_at"] or row["created_at"]
-    apart = int(since // DAY_S) != int(now // DAY_S) or draft.session_id != row["session_id"]
-    kind = max(row["kind"], draft.kind, key=KINDS.index)
+    apart = since // DAY_S != now // DAY_S or draft.session_id != row["session_id"]
     store.run("UPDATE traces SET strength = ?, reinforced_at = ?, updated_at = ?, kind = ?, "
               "reinforcements = reinforcements + 1, contexts = contexts + ? WHERE id = ?",
-              min(1.0, reinforced(row["strength"], gain)), now, now, kind,
-              int(apart and not untrusted), ident)
-    known = {row["text"], *(v["text"] for v in store.rows(
-        "SELECT text FROM variants WHERE trace_id = ?", ident))}
+              reinforced(row["strength"], config.strength_gain if trusted else config.untrusted_gain),
+              now, now, max(row["kind"], draft.kind, key=KINDS.index), trusted and apart, ident)
+    known = [row["text"], *(v["text"] for v in store.rows(
+        "SELECT text FROM variants WHERE trace_id = ?", ident))]
     pointers = array("I")
     if draft.text not in known:
-        store.run("INSERT INTO variants(trace_id, text, origin, session_id, turn_id, created_at)"
-                  " VALUES(?, ?, ?, ?, ?, ?)", ident, draft.text, draft.origin,
-                  draft.session_id, draft.turn_id, now)
+        store.run("INSERT INTO variants(trace_id, text, origin, session_id, turn_id, created_at) "
+                  "VALUES(?, ?, ?, ?, ?, ?)", ident, draft.text, draft.origin, draft.session_id,
+                  draft.turn_id, now)
         held = {unit_of(word) for text in known for word in content(text)}
         pointers = pointer_triples(ident, {unit: x for unit, x in trace_impacts(draft.words).items()
                                            if unit not in held}, draft.words)
-    for target in draft.related_ids:
-        store.link(ident, target, "related", now, weight=1.0)
+    for other in draft.related_ids:
+        store.link(ident, other, "related", now, weight=1.0)
     store.add_pointers(now, "reinforce", row["scope_id"], ident, pointers, _verdict(decision))
+
+
+def _verdict(decision: Decision) -> dict[str, object]:
+    """A decision as the journal keeps it."""
+    return {"action": decision.action, "relation": decision.relation, "target": decision.target_id,
+            "novelty": decision.novelty, "cosine": decision.best_cosine, "reason": decision.reason}
 
 
 # === 18. Recalling ===
@@ -3620,7 +3572,7 @@ def _recalled(brain: _Brain, query: str, *, k: int, scope: str | None, all_scope
     reason += f"; keyword mode: {brain.turned_off}" if brain.turned_off else ""
     ms = round((time.perf_counter() - started) * 1000, 3)
     brain.note(work.now, "recall", None if all_scopes else scopes[0], {
-        "cue": _clean(query[:500]), "ids": [i.memory_id for i in items], "ms": ms,
+        "cue": clean(query[:500]), "ids": [i.memory_id for i in items], "ms": ms,
         "confidences": [i.confidence for i in items], "abstained": not items})
     return RecallPacket(query, tuple(items), tuple(context), not items, ms, reason)
 
@@ -3659,19 +3611,19 @@ def _revise(brain: _Brain, row: sqlite3.Row, draft: Draft) -> WriteResult:
     if draft.text == row["text"]:
         return WriteResult(old_id, False, Decision("reinforce", old_id, (), 0.0, 1.0, "same",
                                                    f"#{old_id} says just this: nothing to revise"))
-    near = [n for n in _neighbours(brain, draft, row["scope_id"]) if n.row["id"] != old_id]
+    near = [n for n in neighbours(brain, draft, row["scope_id"]) if n.row["id"] != old_id]
     same = next((n for n in near if n.comparison.relation == "same"
-                 and not _why_no_merge(draft, row["scope_id"], n)), None)
+                 and not _kept_apart(draft, row["scope_id"], n.row)), None)
     notice = f"supersedes #{old_id}"
     if same is not None:
         decision = Decision("reinforce", same.row["id"], (old_id,), 0.0, same.cosine, "update",
                             f"{notice} by the known #{same.row['id']}")
-        _reinforce(brain, same.row, draft, decision, now)
+        reinforce(brain, same.row, draft, decision)
         new_id = same.row["id"]
     else:
         decision = Decision("create", old_id, (old_id,), 1.0, 0.0, "update",
-                            _noted(draft, notice))
-        new_id = _insert(brain, draft, row["scope_id"], now, None, decision)
+                            "; ".join([notice, *draft.notes]))
+        new_id = insert(brain, draft, row["scope_id"], None, decision)
         store.run("UPDATE traces SET strength = max(strength, ?), pinned = ?, "
                   "reinforcements = ?, contexts = ? WHERE id = ?", row["strength"], row["pinned"],
                   row["reinforcements"], row["contexts"], new_id)
@@ -3713,11 +3665,6 @@ def _reflect(brain: _Brain, ids: Sequence[int], reward: float) -> Reflection:
     for ident in ids:
         store.event(now, "reflect", rows[ident]["scope_id"], ident, {"reward": reward})
     return Reflection(len(ids), strengths)
-
-
-def may_link(a: sqlite3.Row, b: sqlite3.Row) -> bool:
-    """Two projects are never linked to each other; global may be linked to any."""
-    return a["scope_id"] == b["scope_id"] or 1 in (a["scope_id"], b["scope_id"])
 
 
 class Forgotten(Record):
@@ -4220,9 +4167,9 @@ class Hippocampus(_Brain):
         config = (config or MemoryConfig()).checked()
         folder = brain_folder(os.fspath(path), namespace)
         hippo = cls(TraceStore(folder, config, read_only=read_only, timeout_s=timeout_s), config,
-                    embedder, clock or time.time)
+                    clock or time.time)
         try:
-            hippo.settle_embedder()
+            hippo.settle_embedder(embedder)
         except BaseException:
             hippo.store.close()
             raise
@@ -4253,7 +4200,7 @@ class Hippocampus(_Brain):
         kept as a variant), a related one linked, a new one gets a trace.  `when` is when it became
         true.  Raises InvalidInput, NotFound (an unknown related id), StoreError.
         """
-        draft = _draft(self, text, kind=kind, scope=scope, origin=origin, speaker=speaker, when=when,
+        draft = draft_of(self, text, kind=kind, scope=scope, origin=origin, speaker=speaker, when=when,
                        session_id=session_id, turn_id=turn_id, source_url=source_url,
                        related_ids=related_ids, force_new=force_new, tags=tags, meta=meta)
         return self._place_all([draft])[0]
@@ -4268,7 +4215,7 @@ class Hippocampus(_Brain):
         for item in items:
             _require(isinstance(item, (str, Mapping)),
                      f"remember_many: {_shown(item)} is neither a text nor a mapping")
-            batch.append(_draft(self, **item) if isinstance(item, Mapping) else _draft(self, item))
+            batch.append(draft_of(self, **item) if isinstance(item, Mapping) else draft_of(self, item))
             if len(batch) == 100:
                 results += self._place_all(batch)
                 batch = []
@@ -4279,7 +4226,7 @@ class Hippocampus(_Brain):
             return []
         with self.store.writing():
             self.flush_into()
-            return [_place(self, draft) for draft in batch]
+            return [place(self, draft) for draft in batch]
 
     def recall(self, query: str, *, k: int = 5, scope: str | None = None, all_scopes: bool = False,
                kind: str | None = None, tags: Iterable[str] = (), include_superseded: bool = False,
@@ -4296,7 +4243,7 @@ class Hippocampus(_Brain):
                  f"k={_shown(k)} is not a whole number from 1 to 1000")
         _require(kind is None or kind in KINDS, f"kind={_shown(kind)}; give one of {', '.join(KINDS)}")
         if min_confidence is not None:
-            min_confidence = _number(min_confidence, "min_confidence", 0.0, 1.0)
+            min_confidence = number_in(min_confidence, "min_confidence", 0.0, 1.0)
         _require(budget_chars is None or isinstance(budget_chars, int) and budget_chars > 0,
                  f"budget_chars={_shown(budget_chars)} is not a positive whole number")
         if scope:
@@ -4319,7 +4266,7 @@ class Hippocampus(_Brain):
             head = self.store.head(row["id"])
             if head != row["id"]:
                 row = self._row(head)
-            draft = _draft(self, new_text, kind=kind or row["kind"], scope=row["scope"], origin=origin,
+            draft = draft_of(self, new_text, kind=kind or row["kind"], scope=row["scope"], origin=origin,
                            speaker=row["speaker"], when=when, tags=json.loads(row["tags"] or "[]"),
                            meta=json.loads(row["meta"] or "{}"))
             _require(not draft.quarantine, f"revise: the new text is {draft.quarantine} and may not "
@@ -4336,7 +4283,7 @@ class Hippocampus(_Brain):
         Raises NotFound where an id is unknown (nothing is changed then), InvalidInput.
         """
         ids = id_list(memory_ids, "memory_ids")
-        reward = _number(reward, "reward", -1.0, 1.0)
+        reward = number_in(reward, "reward", -1.0, 1.0)
         with self.store.writing():
             self.flush_into()
             for ident in ids:
@@ -4480,7 +4427,8 @@ class Hippocampus(_Brain):
             return {"version": __version__, "store": self.store.path, "schema": SCHEMA_VERSION,
                     "read_only": self.store.read_only, "fts5": self.store.has_fts,
                     "sqlite": sqlite3.sqlite_version, "embedder": recorded,
-                    "thresholds": {**self.thresholds(recorded), "from": "provider"},
+                    "thresholds": {**_PROVIDERS[_provider_kind(recorded)].recommended_thresholds,
+                                   "from": "provider"},
                     "keyword_mode": self.turned_off, "n_units": N_UNITS, "analyser": ANALYSER,
                     "traces": counts, "backups": len(backup_files(self.store.folder)),
                     "config": config_origins(self.config)}
