@@ -223,7 +223,6 @@ class MemoryConfig(Record):
     # Retention (Ebbinghaus 1885 in form): strength * exp(-age / tau), age in the scope's days.
     strength_new: float = 0.7       # [0,1] strength of a new trace
     strength_gain: float = 0.3      # (0,1] share of the way to 1 that one reinforcement goes
-    untrusted_gain: float = 0.05    # the same for tool, web and import origins
     reward_gain: float = 0.4        # [0,1] share of the way that a reward of 1 goes
     strength_min: float = 0.05      # (0,1) no reward brings a strength below this
     tau_episodic_d: float = 45.0    # days to 37 %; automem's 0.01/day lost nothing, 0.1/day 84 %
@@ -1760,7 +1759,9 @@ _CONTROL = Regex("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u
                       "\U000e0000-\U000e007f\ufeff]")
 
 
-_FRAME = Regex(r"<(\s*/?\s*realmemory)", re.I)
+_GAP = "[\\s/\u00ad\u200b-\u200f\u2060\ufeff]*"
+_FRAME = Regex(f"[<\uff1c\ufe64]({_GAP}" + _GAP.join(
+    f"[{c}{chr(ord(c) + 0xfee0)}]" for c in "realmemory") + ")", re.I)
 
 
 def redacted(text: str) -> tuple[str, tuple[str, ...]]:
@@ -1793,8 +1794,8 @@ def suspicion(text: str) -> str:
 
 
 def storable(text: str) -> str:
-    """The text with NULs removed and lone surrogates replaced by U+FFFD; else untouched."""
-    return text.replace("\x00", "").encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+    """The text with NULs removed, surrogate pairs joined, lone ones replaced; else untouched."""
+    return text.replace("\x00", "").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def one_line(text: str, limit: int = 0) -> str:
@@ -1839,6 +1840,7 @@ ANSWER = 1.5                        # a turn before that ended in a question cou
 SPEAKER, DATE = 0.3, 0.5            # weight of the words of the speaker's name and the date
 NAMED = 1.5                         # factor for the turns of the one speaker whom the cue names
 USER = 2.5                          # factor for user turns in a user/assistant chat
+IN_ORDER = 0.05                     # weight of the cue's words standing in its order
 MEANING = 0.2                       # weight of a model's cosine beside votes scaled to 1
 SESSION = 0.15                      # share of the mean of the session's three best
 CUE_TERMS = 48                      # distinct terms of a cue that vote
@@ -1936,15 +1938,15 @@ def rarity(df: int, n: int) -> float:
     return math.log(1 + max(0.0, n - df + 0.5) / (df + 0.5))
 
 
-def coverage(weights: Mapping[str, float], held: Iterable[str]) -> float:
-    """Rarity-weighted share of a cue's terms that a text holds, in [0,1].
+def in_order(cue: Sequence[str], text: Sequence[str]) -> float:
+    """Share of a cue's neighbouring term pairs that stand so in a text, in [0,1]; stop words count.
 
-    >>> coverage({"a": 3.0, "b": 1.0}, ["a", "x"])
-    0.75
+    >>> in_order(["not", "lit", "now"], ["lit", "not", "lit"]), in_order(["a"], ["a"])
+    (0.5, 0.0)
     """
-    have = set(held)
-    total = sum(weights.values())
-    return sum(w for term, w in weights.items() if term in have) / total if total else 0.0
+    pairs = list(zip(cue, cue[1:], strict=False))
+    there = set(zip(text, text[1:], strict=False))
+    return sum(pair in there for pair in pairs) / len(pairs) if pairs else 0.0
 
 
 def speaker_factors(cue: Cue, speakers: Iterable[str | None]) -> dict[str, float]:
@@ -2057,8 +2059,10 @@ SQL_TRACES = """SELECT t.*, s.name AS scope FROM traces t JOIN scopes s ON s.id 
 SQL_LINK = """INSERT INTO links VALUES(?, ?, ?, ?, ?, ?)
     ON CONFLICT(src, dst) DO UPDATE SET weight = min(1, weight + excluded.weight),
     eligible = min(1, eligible + excluded.eligible), touched_at = excluded.touched_at"""
-SQL_LINKS = """SELECT src, dst, weight, eligible, touched_at, kind FROM links
-    WHERE src IN (SELECT value FROM json_each(?))"""
+SQL_LINKS = """SELECT src, dst, weight, eligible, touched_at, 1.0 AS way FROM links
+    WHERE src IN (SELECT value FROM json_each(:ids)) UNION ALL
+    SELECT dst, src, weight, eligible, touched_at, 0.6 FROM links
+    WHERE dst IN (SELECT value FROM json_each(:ids))"""
 SQL_CHAIN = """SELECT id, prev_id FROM traces WHERE id IN (SELECT value FROM json_each(:ids))
     UNION SELECT id, prev_id FROM traces WHERE prev_id IN (SELECT value FROM json_each(:ids))"""
 SQL_BRIEF = """SELECT t.*, s.name AS scope FROM traces t INDEXED BY traces_brief
@@ -2792,10 +2796,10 @@ class TraceStore(Store):
         for _ in range(config.spread_hops):
             asked = to_json(sorted(frontier)[:200])
             frontier = set()
-            for row in self.rows(SQL_LINKS, asked):
+            for row in self._con.execute(SQL_LINKS, {"ids": asked}):
                 age = max(0.0, now - row["touched_at"]) / DAY_S
-                weight = row["weight"] + config.link_eligible * row["eligible"]
-                graph.bind(row["src"], row["dst"], retention(min(1.0, weight), age, config.link_tau_d))
+                weight = min(1.0, row["weight"] + config.link_eligible * row["eligible"]) * row["way"]
+                graph.bind(row["src"], row["dst"], retention(weight, age, config.link_tau_d))
                 frontier.add(row["dst"])
             for ident, previous in self._con.execute(SQL_CHAIN, {"ids": asked}):
                 if previous:
@@ -3128,6 +3132,7 @@ def draft_of(brain: _Brain, text: object = None, *, kind: str = "episodic",
              f"{MAX_TEXT_CHARS:,}: split it")
     _require(kind in KINDS, f"kind={_shown(kind)}; give one of {', '.join(KINDS)}")
     _require(origin in ORIGINS, f"origin={_shown(origin)}; give one of {', '.join(ORIGINS)}")
+    scope_key(scope or GLOBAL)
     scope_key(scope := clean(scope or GLOBAL))
     allowed = ("speaker", "session_id", "turn_id", "source_url")
     named: dict[str, str | None] = dict.fromkeys(allowed)
@@ -3294,12 +3299,12 @@ def insert(brain: _Brain, draft: Draft, scope: int, gist: int | None, decision: 
 def reinforce(brain: _Brain, row: sqlite3.Row, draft: Draft, decision: Decision) -> None:
     """Strengthen a known trace; another wording is kept as a variant."""
     store, config, ident, now = brain.store, brain.config, row["id"], brain.clock()
-    trusted = draft.origin in TRUSTED
+    trusted = draft.origin in TRUSTED       # else repetition adds no strength: it is easily planted
     since = row["reinforced_at"] or row["created_at"]
     apart = since // DAY_S != now // DAY_S or draft.session_id != row["session_id"]
     store.run("UPDATE traces SET strength = ?, reinforced_at = ?, updated_at = ?, kind = ?, "
               "reinforcements = reinforcements + 1, contexts = contexts + ? WHERE id = ?",
-              reinforced(row["strength"], config.strength_gain if trusted else config.untrusted_gain),
+              reinforced(row["strength"], config.strength_gain) if trusted else row["strength"],
               now, now, max(row["kind"], draft.kind, key=KINDS.index), trusted and apart, ident)
     known = [row["text"], *(v["text"] for v in store.rows(
         "SELECT text FROM variants WHERE trace_id = ?", ident))]
@@ -3331,12 +3336,13 @@ def _verdict(decision: Decision) -> dict[str, object]:
 class _Hit:
     """One candidate with its evidence while a recall runs."""
 
-    __slots__ = ("confidence", "cosine", "covered", "row", "score", "source", "votes", "why")
+    __slots__ = ("confidence", "cosine", "covered", "row", "score", "source", "through", "votes", "why")
 
     def __init__(self, row: sqlite3.Row, votes: float) -> None:
         self.row, self.votes, self.score, self.source = row, votes, 0.0, "keyword"
         self.cosine = self.covered = self.confidence = 0.0
         self.why: list[str] = []
+        self.through: list[int] = []    # superseded traces it was found through
 
 
 class _Recall:
@@ -3409,7 +3415,7 @@ class _Recall:
                 hit = hits.setdefault(row["id"], _Hit(row, votes[ident]))
                 hit.votes = max(hit.votes, votes[ident])
                 if ident in heads:
-                    hit.why.append(f"found through #{ident}, which it supersedes")
+                    hit.through.append(ident)
 
     def _passes(self, row: sqlite3.Row) -> bool:
         if row["scope_id"] not in self.scopes or self.kind and row["kind"] != self.kind or (
@@ -3437,9 +3443,12 @@ class _Recall:
                 hit.score += MEANING * max(0.0, hit.cosine)
             if self.config.use_decay:
                 hit.score *= 0.9 + 0.1 * self.retained(hit.row)
-            if hit.row["quarantined"]:
-                hit.score *= 0.5
+            hit.score *= 0.5 if hit.row["quarantined"] else 1.0 if hit.row["origin"] in TRUSTED else 0.9
         hits.sort(key=lambda hit: (-hit.score, -hit.row["id"]))
+        every = terms(self.cue.text[:2_000])
+        for hit in hits[:10]:
+            hit.score += IN_ORDER * in_order(every, terms(hit.row["text"][:2_000]))
+        hits[:10] = sorted(hits[:10], key=lambda hit: (-hit.score, -hit.row["id"]))
         for hit in hits[:max(20, self.config.rerank)]:
             self._judge(hit)
         return hits
@@ -3454,12 +3463,19 @@ class _Recall:
 
     def _judge(self, hit: _Hit) -> None:
         """Fill in coverage, cosine and confidence."""
-        hit.covered = coverage(self.weights, content(hit.row["text"]))
+        hit.covered = max(self._covered(ident) for ident in [hit.row["id"], *hit.through])
         if self.config.use_cosine and self.vector is None and not self.brain.turned_off:
             embedder = self.brain.embedder
             assert isinstance(embedder, HashingEmbedder)
             hit.cosine = sparse_cosine(self._features(), self.brain.features_of(hit.row))
         hit.confidence = confidence_of(hit.covered, hit.cosine)
+
+    def _covered(self, ident: int) -> float:
+        """Rarity-weighted share of the cue's words that a trace holds itself, variants included."""
+        index, total = self.store.index, sum(self.weights.values())
+        held = sum(weight for word, weight in self.weights.items() if any(
+            impact_of(index.bucket(scope, unit_of(word)), ident) & 1 for scope in self.filled))
+        return held / total if total else 0.0
 
     def _features(self) -> Mapping[int, float]:
         embedder = self.brain.embedder
@@ -3510,6 +3526,7 @@ class _Recall:
         why = [f"covers {hit.covered:.0%} of the cue by rarity"] if hit.covered else []
         why += [f"cosine {hit.cosine:.2f}"] if hit.cosine else []
         kept = self.retained(hit.row)
+        why += [f"found through #{i}, which it supersedes" for i in hit.through[:3]]
         why += ["dormant"] if kept < self.config.dormant_below else []
         return record(hit.row, cosine=hit.cosine, confidence=round(hit.confidence, 4), retention=kept,
                       source=hit.source, why=tuple([*why, *hit.why]))
@@ -3598,7 +3615,7 @@ def _within(items: Sequence[Item], budget: int | None) -> list[Item]:
             kept.append(item)
             budget -= len(item.text)
         elif not kept and budget > 0:
-            return [item._replace(text=item.text[:max(1, budget - 1)] + "…")]
+            return [item._replace(text=item.text[:budget - 1] + "…")]
     return kept
 
 
@@ -5379,7 +5396,8 @@ def _speak_utf8() -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; 0 done, 1 failed, 2 misused, 130 interrupted.  Hooks return 0 always."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    arguments = list(argv) if argv is not None else [
+        os.fsencode(argument).decode("utf-8", "replace") for argument in sys.argv[1:]]
     _speak_utf8()
     command = next((a for a in arguments if a in COMMANDS), None)
     hook_like = command in HOOKS and "--strict" not in arguments and not _at_terminal()
@@ -5387,7 +5405,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         options = _parser(command).parse_args(arguments)
         if not options.command:
-            _parser(None).print_help()
+            _parser(None).print_help(sys.stderr)
             return 2
         call = _Call(options, _hook_input() if hook_like else {})
         return COMMANDS[options.command][0](call)
