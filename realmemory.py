@@ -980,8 +980,8 @@ def complete(cue: Mapping[int, float], assemblies: Iterable[Iterable[int]],
 # What two texts are to each other: vetoes first.
 
 class Comparison(Record):
-    """What two texts are to each other, how much they share in [0, 1], and why in words."""
-    relation: str
+    """What two texts are to each other, the share of content in common, and why in words."""
+    relation: str                   # "same", "similar", "update", "contradiction" or "different"
     overlap: float
     reason: str
 
@@ -989,277 +989,289 @@ class Comparison(Record):
 class Facts(Record):
     """One text analysed for comparison; every field is derived from the text alone."""
     plain: tuple[str, ...]          # folded tokens without punctuation: equal means same
-    form: tuple[object, ...]        # canonical form: equal (and exact alike) means same
+    form: str                       # canonical form: equal, and `exact` alike, means same
     exact: frozenset[str]           # careful lemmas, so that a rough verb key merges no nouns
     verbs: frozenset[str]           # rough keys of participles, excused from `exact`
     units: frozenset[str]           # content stems and bigrams, for the overlap
-    values: tuple[str, ...]         # numbers, quantities, identifiers in order
-    signs: frozenset[str]           # polarity, quantifiers, limits, operators, modality
     words: tuple[str, ...]          # content words in order, to explain a difference
-    lang: str
-
-
-class Chunk(Record):
-    """A run of words and what introduces it."""
-    kind: str                       # one of the classes below, "bare" for an unmarked argument
-    marker: str
-    words: list[str]
 
 
 def _table(rows: str) -> dict[str, str]:
     """{word: name} of "name: word word; name: word"; "_" in a word is a space.
-
     >>> _table("a: b c_d; e: f")
     {'b': 'a', 'c d': 'a', 'f': 'e'}
     """
-    pairs = (row.split(": ", 1) for row in fold(rows).split(";"))
-    return {word.replace("_", " "): name.strip() for name, words in pairs for word in words.split()}
+    pairs = (row.split(":", 1) for row in fold(rows).split(";"))
+    return {word.replace("_", " "): " ".join(name.split())
+            for name, words in pairs for word in words.split()}
 
 
 # Number words; articles (un, ein) stay out, for they mostly point.
-NUMBERS = _table("""0: zero ноль cero null; 1: one один одна одно eins; 2: two два две двух dos zwei;
-3: three три трех tres drei; 4: four четыре четырех cuatro vier; 5: five пять пяти cinco funf;
-6: six шесть шести seis sechs; 7: seven семь семи siete sieben; 8: eight восемь восьми ocho acht;
-9: nine девять девяти nueve neun; 10: ten десять десяти diez zehn; 11: eleven elf;
-12: twelve двенадцать doce zwolf; 15: fifteen пятнадцать quince; 20: twenty двадцать veinte zwanzig;
-30: thirty тридцать тридцати treinta dreissig; 40: forty сорок cuarenta vierzig;
-50: fifty пятьдесят cincuenta funfzig; 60: sixty шестьдесят sesenta sechzig; 90: ninety noventa;
-100: hundred сто cien hundert""")
-# Chinese and Japanese numerals, read as numbers before a counter only.
+NUMBERS = _table("""0: zero ноль cero null; 1: one один одна одно eins; 2: two два две двух dos
+zwei; 3: three три трех tres drei; 4: four четыре четырех cuatro vier; 5: five пять пяти cinco funf;
+6: six шесть шести seis sechs; 7: seven семь семи siete sieben; 8: eight восемь восьми ocho acht; 9:
+nine девять девяти nueve neun; 10: ten десять десяти diez zehn; 12: twelve двенадцать doce zwolf;
+15: fifteen пятнадцать quince; 20: twenty двадцать veinte zwanzig; 30: thirty тридцать тридцати
+treinta dreissig; 40: forty сорок cuarenta; 50: fifty пятьдесят cincuenta; 60: sixty шестьдесят
+sesenta sechzig; 90: ninety noventa; 100: hundred сто cien hundert""")
 CJK_NUMBER = Regex("[一二三四五六七八九](?=[年月日天时時点點个個次回小分秒周週])")
 CJK_DIGITS = {ord(c): str(i) for i, c in enumerate("〇一二三四五六七八九")}
-
-# Units: family@factor to the family's base.
-UNITS = _table("""ms@1: ms msec millisecond milliseconds мс миллисекунд milisegundos;
-ms@1000: s sec secs second seconds с сек секунд секунды segundo segundos sekunde sekunden;
-ms@60000: min mins minute minutes мин минут минуты минута minuto minutos minuten;
-ms@3600000: h hr hrs hour hours ч час часа часов hora horas stunde stunden;
-day@1: d day days день дня дней dia dias tag tage tagen 天; day@7: week weeks неделя недели недель
-semana semanas woche wochen; month@1: month months месяц месяца месяцев mes meses monat monate;
-year@1: year years yr yrs год года лет ano anos jahr jahre jahren 年;
-byte@1: byte bytes байт байта; byte@1000: kb kilobyte kilobytes кб килобайт;
-byte@1000000: mb megabyte megabytes мб мегабайт; byte@1000000000: gb gigabyte gigabytes гб гигабайт;
-byte@1000000000000: tb terabyte terabytes тб терабайт; mg@1: mg milligram milligrams мг;
-mg@1000: g gram grams г грамм gramos gramm; mg@1000000: kg kilo kilos kilogram kilograms кг килограмм;
-mm@1: mm мм; mm@10: cm см; mm@1000000: km kilometre kilometres kilometer kilometers км;
-pct@1: % percent процент процента процентов prozent; eur@1: € eur euro euros евро;
-usd@1: $ usd dollar dollars доллар доллара долларов dolares; rub@1: ₽ руб рубль рубля рублей;
-am@1: am утра; pm@1: pm вечера""")
-LETTER_UNITS = frozenset("счгd")                    # also prepositions: units only at an end
-SCALES = {"k": 1000, "thousand": 1000, "тыс": 1000, "тысяч": 1000, "тысячи": 1000, "mil": 1000,
-          "million": 10**6, "млн": 10**6}
-DURATIONS = ("ms", "day", "month", "year")
-
-# Phrases of one meaning: frequencies, abbreviations, obligations, two-word prepositions.
+# Units: factor and family, "1000 ms" for second.
+UNITS = _table("""1 ms: ms msec millisecond milliseconds мс миллисекунд milisegundos; 1000 ms: s sec
+secs second seconds с сек секунд секунды segundo segundos sekunde sekunden; 60000 ms: min mins
+minute minutes мин минут минуты минута minuto minutos minuten; 3600000 ms: h hr hrs hour hours ч час
+часа часов hora horas stunde stunden; 1 day: d day days день дня дней dia dias tag tage tagen 天; 7
+day: week weeks неделя недели недель semana semanas woche wochen; 1 month: month months месяц месяца
+месяцев mes meses monat monate; 1 year: year years yr yrs год года лет ano anos jahr jahre jahren 年;
+1 byte: byte bytes байт байта; 1000 byte: kb kilobyte kilobytes кб; 1000000 byte: mb megabyte
+megabytes мб мегабайт; 1000000000 byte: gb gigabyte gigabytes гб гигабайт; 1000000000000 byte: tb
+terabyte terabytes тб; 1 mg: mg milligram milligrams мг; 1000 mg: g gram grams г грамм gramos gramm;
+1000000 mg: kg kilo kilos kilogram kilograms кг килограмм;
+1 pct: % percent процент процента процентов prozent; 1 eur: € eur euro euros евро;
+1 usd: $ usd dollar dollars доллар доллара долларов dolares; 1 rub: ₽
+руб рубль рубля рублей; 1 am: am утра; 1 pm: pm вечера""")
+LETTERS = frozenset("счгd")         # units that are also words: units only at an end
+SCALES = _table("1000: k thousand тыс тысяч тысячи mil; 1000000: million млн")
+# Phrases of one meaning: frequencies, abbreviations, obligations, contractions.
 PHRASES = _table("""@hourly: each_hour every_hour once_an_hour once_per_hour hourly ежечасно
-раз_в_час каждый_час cada_hora jede_stunde stundlich; @daily: each_day every_day once_a_day daily
-once_per_day ежедневно раз_в_день каждый_день cada_dia diariamente jeden_tag taglich;
-@weekly: each_week every_week once_a_week once_per_week weekly еженедельно раз_в_неделю
-каждую_неделю cada_semana semanalmente jede_woche wochentlich; @monthly: each_month every_month
-once_a_month monthly ежемесячно раз_в_месяц каждый_месяц cada_mes mensualmente monatlich;
-@yearly: each_year every_year once_a_year yearly annually ежегодно раз_в_год anualmente jahrlich;
-%: per_cent por_ciento; before: prior_to; must: have_to has_to; each: every; because: due_to;
-db: database база_данных базы_данных базу_данных базе_данных бд base_de_datos bd datenbank;
-kubernetes: k8s; postgresql: postgres; repository: repo; config: configuration cfg;
-environment: env; documentation: docs; production: prod прод;
-need: requires require needs hace_falta hacen_falta se_necesita se_necesitan necesita necesitan
-requiere requieren; нужен: нужна нужно нужны требуется требуются;
-do not: don't; does not: doesn't; is not: isn't; are not: aren't; was not: wasn't; will not: won't;
-can not: can't cannot; must not: mustn't; should not: shouldn't; did not: didn't; has not: hasn't""")
-FIRST: dict[str, list[tuple[tuple[str, ...], list[str]]]] = {}
+раз_в_час каждый_час cada_hora jede_stunde stundlich; @daily: each_day every_day once_a_day
+once_per_day daily ежедневно раз_в_день каждый_день cada_dia diariamente jeden_tag taglich; @weekly:
+each_week every_week once_a_week once_per_week weekly еженедельно раз_в_неделю каждую_неделю
+cada_semana semanalmente jede_woche wochentlich; @monthly: each_month every_month once_a_month
+monthly ежемесячно раз_в_месяц каждый_месяц cada_mes mensualmente monatlich; @yearly: each_year
+every_year once_a_year yearly annually ежегодно раз_в_год anualmente jahrlich; %: per_cent
+por_ciento; before: prior_to; must: have_to has_to; each: every; some: a_few; db: database
+база_данных базы_данных базу_данных базе_данных бд base_de_datos bd datenbank; kubernetes: k8s;
+postgresql: postgres; repository: repo; config: configuration cfg; environment: env; documentation:
+docs; production: prod прод; because: due_to; need: requires require needs hace_falta hacen_falta
+se_necesita se_necesitan necesita necesitan requiere requieren; нужен: нужна нужно нужны требуется
+требуются; do not: don't; does not: doesn't; is not: isn't; are not: aren't; was not: wasn't; will
+not: won't; can not: can't cannot; must not: mustn't; should not: shouldn't; did not: didn't""")
+FIRST: dict[str, list[tuple[list[str], list[str]]]] = {}
 for _phrase, _name in sorted(PHRASES.items(), key=lambda item: -len(item[0])):
-    _split = tuple(_phrase.split())
-    FIRST.setdefault(_split[0], []).append((_split, _name.split()))
-# Openers that add nothing, and ways to forbid at the head of a sentence.
-OPENERS = tuple(tuple(row.split("_")) for row in fold("""by_the_way remember_that note_that please
-fyi кстати учти_что por_cierto recuerda_que""").split())
-FORBIDS = tuple((tuple(fold(row).split("_")), Regex(then)) for row, then in (
-    ("do_not", ""), ("never", ""), ("нельзя", ""), ("никогда_не", ".*(?:ть|и|ите)$"),
-    ("не", ".*(?:ть|и|ите)$"), ("no", ".*(?:es|as)$"), ("nunca", ".*(?:es|as)$")))
-
-IMPERATIVE = Regex("(?<=[а-я])(?:и?ть|и|ите)$")
-
-# Function words by language and role.  drop: says nothing; be: copula and passive; prep and clause:
-# mark a phrase by their own name; we: nobody in particular; time: ends a phrase and may move.
-LEXICON = {
-    "en": _table("""drop: the a an that its then there; be: is are be get gets am; we: we you they;
-prep: in on at to from by with without for into onto about under over above below against per via
-through between among during within since as like near behind inside outside than out off up down before after until till;
-clause: if when unless while because once although whenever; each: each;
-time: monday tuesday wednesday thursday friday saturday sunday mondays tuesdays wednesdays thursdays
-fridays saturdays sundays morning evening afternoon night noon midnight today tomorrow yesterday
-weekend weekends @hourly @daily @weekly @monthly @yearly"""),
-    "ru": _table("""drop: это же бы ли; be: есть; prep: в во на к ко с со из от до по о об у за для
-при под над перед после через без между про; clause: если когда пока чтобы потому; we: мы;
-each: каждый каждую каждое каждые; time: понедельник вторник среду четверг пятницу субботу воскресенье
-утром вечером днем ночью @hourly @daily @weekly @monthly @yearly"""),
-    "es": _table("""drop: el la los las un una; be: es son esta estan; se: se; we: nosotros; prep: en a
-al por para con sin sobre desde hasta durante entre bajo ante contra; clause: si cuando antes
-despues porque mientras aunque; each: cada; time: lunes martes miercoles jueves viernes sabado domingo
-manana tarde noche @hourly @daily @weekly @monthly @yearly"""),
-    "de": _table("""drop: der die das den dem des ein eine einen einem einer; be: ist sind wird werden;
-we: wir man; prep: in im auf an am von vom zu zum zur mit ohne fur bei aus uber unter um bis gegen;
-clause: wenn falls bevor nachdem weil vor nach solange; each: jeden jede jedes jedem; time: montags
-dienstags mittwochs donnerstags freitags samstags sonntags morgens abends nachts @hourly @daily
-@weekly @monthly @yearly"""),
-    "": {},
-}
+    FIRST.setdefault(_phrase.split()[0], []).append((_phrase.split(), _name.split()))
+# Function words by language and role.  drop: says nothing; be: copula and passive; prep, clause:
+# mark a phrase; we: nobody in particular; time: may move; each: stands before a time.
+_TIMES = "@hourly @daily @weekly @monthly @yearly"
+LEXICON: dict[str, dict[str, str]] = {"": {}}
+LEXICON["en"] = _table(f"""drop: the a an its; be: is are be get gets am; we: we; prep: in on at to
+from by with without for into onto about under over above below against per via through between
+among during within since as near behind inside outside than out off up down before after until;
+clause: if when unless while because once although whenever; each: each; time: monday tuesday
+wednesday thursday friday saturday sunday mondays tuesdays wednesdays thursdays fridays saturdays
+sundays morning evening afternoon night noon midnight today tomorrow yesterday weekend weekends
+{_TIMES}""")
+LEXICON["ru"] = _table(f"""drop: это; be: есть; we: мы; each: каждый каждую каждое каждые; prep: в
+во на к ко с со из от до по о об у за для при под над перед после через без между про; clause: если
+когда пока чтобы; time: понедельник вторник среду четверг пятницу субботу воскресенье утром вечером
+днем ночью {_TIMES}""")
+LEXICON["es"] = _table(f"""drop: el la los las un una; be: es son; se: se; prep: en a al por para
+con sin sobre desde hasta durante entre bajo ante contra; clause: si cuando antes despues porque
+mientras aunque; each: cada; time: lunes martes miercoles jueves viernes sabado domingo manana tarde
+noche {_TIMES}""")
+LEXICON["de"] = _table(f"""be: ist sind; we: wir; prep: in im auf an am von vom zu zum zur mit ohne
+fur bei aus uber unter um bis gegen; clause: wenn falls bevor nachdem weil vor nach solange; each:
+jeden jede jedes; time: montags dienstags mittwochs donnerstags freitags samstags sonntags morgens
+abends nachts {_TIMES}""")
 HINTS = {lang: frozenset(words.split()) for lang, words in {
     "es": "el la los las del de que se en y con por para un una es son al no cada ya",
-    "de": "der die das den dem ist sind wird nicht auf und mit von zu im ein eine fur muss vor jeden",
-    "en": "the a an of to is are in on for and at with by must be not from"}.items()}
-# Irregular participles by base; regular verbs whose passive says what their active says.
+    "de": "der die das den dem ist sind wird nicht auf und mit von zu im ein vor",
+    "en": """the an of to is are in on for and at with by must be not from it we has if when
+each after before every does do"""}.items()}
+# Prepositions whose phrase belongs to the verb; the others may belong to the phrase before them.
+FREE = frozenset("""by from to before after until since из от до после к desde hasta a al von
+zu""".split())
 IRREGULAR = _table("""keep: kept; build: built; send: sent; hold: held; write: written; make: made;
-store: stored; show: shown; give: given; take: taken; find: found; choose: chosen; bring: brought;
-sell: sold; pay: paid; teach: taught; feed: fed; lead: led; see: seen; drive: driven; draw: drawn;
-do: done; break: broken; buy: bought; lend: lent; spend: spent; steal: stolen; wear: worn""")
-SAME_PARTICIPLE = frozenset("run read put set cut hit split shut cast cost let reset".split())
-ERGATIVE = frozenset("run start stop finish end rotate move".split())
-# Verbs of place and their converse: X lives in Y = Y holds X.
-LIVES = frozenset("liv li resid sit stor keep locat лежит хранится находится находятся".split())
-HOLDS = frozenset("hold contain stor содержит хранит".split())
-MOS = Regex("...[aei]mos$")                   # Spanish verbs of "we"
-GENITIVES = frozenset("of de del".split())
-# Russian finite verbs that no common noun ends like: they end a phrase.
-VERB = Regex(".(?:[еи]тся|[юяау]тся|[аяую]ют|[аяу]ет)$")
-# A limit said with a noun, an adjective or a verb.
+show: shown; give: given; take: taken; find: found; choose: chosen; bring: brought; sell: sold; pay:
+paid; teach: taught; feed: fed; lead: led; see: seen; drive: driven; draw: drawn; do: done; break:
+broken; buy: bought; lend: lent; spend: spent; steal: stolen; wear: worn""")
+SAME_PARTICIPLE = frozenset("read put set cut hit split shut cast reset".split())
+NEEDS = "(?:need|requir|нужен|требует|требуют)"
+PLACES = "(?:liv|resid|locat|stor|keep|лежит|хранится)"
+PLURAL = frozenset("are were have do".split())      # what follows a plural, never a name
+INVARIANT = frozenset("""news goods customs windows means lens glasses species series sales imaps
+ldaps macos cors""".split())
+SPELLINGS = [(Regex(old), new) for old, new in (
+    (r"^(\w{2,}[bilmnpv])our(?=$|ite|ed|able|er|ful)", r"\1or"), ("ence$", "ense"),
+    (r"^(\w{3,})tre$", r"\1ter"), (r"^(\w{3,})is(e|ed|er|ing|ation)$", r"\1iz\2"),
+    (r"^(\w{3,})ogue$", r"\1og"))]
+VOWEL = Regex("[aeiouy]")                      # http and https are two words
 LIMITS = frozenset("limit cap max maximum limite limitado maximo лимит ограничен".split())
-NEEDS = frozenset("need requir нужен требует требуют".split())
-
-VERBS = NEEDS | LIMITS | LIVES | HOLDS
-# Signs that must agree: what kind of difference a word makes.
-SIGNS = _table("""not: not no never @forbid nor neither none nobody nothing without не нет нельзя никто
-никогда никто ничего без ни nunca nadie nada jamas ningun ninguna sin tampoco nicht kein keine nie
-niemals ohne 不 没 未 无 禁 ない ません 不可; all: all each everyone everybody always все всех всегда
-каждый todos todas siempre cada alle immer 所 总 都 すべて 常; some: some sometimes few any иногда
-некоторые algunos algunas einige manche 部; only: only solely только лишь solo solamente nur 只 仅;
-least: least minimum min минимум меньше minimo mindestens 最少 至少; most: most maximum max максимум
-больше maximo hochstens 最多; almost: almost nearly почти casi fast; must: must should может должен
-надо debe muss 必; may: may can could might puede pueden можно kann darf 可""")
-CJK_SIGNS = tuple(word for word in SIGNS if "\u3040" <= word[0] <= "\u9fff")
-# Words that announce a new state of affairs, by stem prefix.
-CHANGES = Regex(fold("""(?:now|moved|migrated|switched|replaced|rais|lower|increas|reduc|renam
-|chang|anymore|longer|new|since|cancel|reopen|revok|retir|dropped|handed|became|turned|upgrad|теперь
-|переех|переш|перевел|перене|подня|сниз|увелич|уменьш|переимен|смен|замен|стал|отказ|ahora|subio
-|bajo|paso|pasamos|cambi|corrig|dejo|jetzt|erhoht|gesenkt|gewechselt|umgezogen|换|改|现|起|変)"""
-).replace("\n", ""))
-# Opposites by stem prefix: one side / the other.
-OPPOSITES = [tuple(tuple(side.split()) for side in row.split("/")) for row in fold("""
-allow permit enabl accept / forbid prohibit disallow ban den reject disabl; enabl on / disabl off;
-shared common public / private separate exclusive; parallel concurr / sequent serial; sync / async;
-open / clos lock; start begin / end finish stop; valid / invalid; mandator require oblig / option;
-encrypt / clear plain unencrypt; retr / giv; stateless / state; committed / ignored gitignored;
-utc / local; разреш можно / запрещ нельзя; включ / выключ отключ; общ / отдельн; параллельн / последов
-строго; зашифров / открыт; обязательн / необязательн; permit admit / prohib; activ / desactiv;
-erlaubt gestattet / verboten untersagt; синхрон / асинхрон; up / down; in / out; left / right;
-before / after; first / last; read / write; top / bottom; max / min; 允 / 禁; 可 / 不可
-""").split(";")]
+HOLLOW = frozenset("= de @we esta estan".split())
+CONJUNCTIONS = frozenset("and or y o и или".split())
+VERBS = frozenset("""need needed require required live reside located store stored keep kept hold
+contain limited capped""".split()) | LIMITS
+# Russian finite verbs that no common noun ends like: they end a phrase and may be impersonal.
+VERB = Regex(".(?:[еи]тся|[юяау]тся|[аяуе]ют|[аяу]ет|[аяу]ем)$|нужен|требу|лежит$|^need$")
+SLAVIC = Regex("(.{3,}?)(?:(?:ет|ит|ут|ют|ят|ат)ся|((?<=[аяуе])ют|ят|(?<=[аяу])ем|"
+                    "(?<![бвгджзклмнпрстфхцчшщь]н)(?<=[лрнвб])им))")
+CASES = Regex("(?<=..)(?:и?ями|ами|иях|[ая]х|[ое]в|[еоиы]и|[ое]м|и[юяе]|[ыиаяуюеоь])(?= |$)")
+ALIKE = _table("for: для para; in: в en; to: к")    # markers of one meaning
+ROLE = {"be": "=", "we": "@we", "se": "se"}
+# Signs: the kind of difference that a word makes.
+SIGNS = _table("""not: not no never @forbid nor neither none nobody nothing without dropped
+discontinued ceased отказались отказался прекратили dejo dejamos beendet eingestellt не нет нельзя
+никто никогда ничего без ни nunca nadie nada jamas ningun sin tampoco nicht kein keine nie niemals
+ohne 不 没 未 无 禁 ない せん 不可; all: all each everyone everybody always все всех всегда каждый todos todas
+siempre cada alle immer 所 总 都; some: some sometimes few any иногда некоторые algunos algunas einige
+manche 部; only: only solely только лишь solo solamente nur 只 仅; least: least minimum min минимум
+меньше minimo mindestens 少; most: most maximum max максимум больше maximo hochstens 多; almost:
+almost nearly почти casi fast; must: must should должен надо debe muss 必; may: may can could might
+puede pueden можно kann darf 可""")
+# Words that announce a new state of affairs.
+CHANGES = Regex("|".join(fold("""now$ moved migrated switched replaced raised lowered increased
+reduced renamed changed anymore longer$ new$ since$ cancel reopen revoked retired handed became
+turned upgraded теперь переех переш перевел перене подня сниз увелич уменьш переимен смени замени
+стал[аио]?$ ahora subio bajo$ paso$ pasamos cambi corrig jetzt erhoht gesenkt gewechselt umgezogen 换
+改 现 起 変""").split()))
+# Opposites by the start of a word: one side / the other.
+SIDES: dict[str, frozenset[int]] = {}
+for _n, _row in enumerate(fold("""allow permit accept разреш можно erlaub gestattet admit permite 允
+/ forbid prohib disallow bann den reject запрещ нельзя verboten untersagt 禁; enabl включ activ /
+disabl выключ отключ desactiv; shared common public общ / private separate exclusive отдельн;
+parallel concurr параллельн / sequent serial последов строго; open / clos lock; start begin начина /
+end finish stop заканч конча; mandator requir oblig обязательн / option необязательн; encrypt
+зашифров / clear plain unencrypt открыт; retry retries / give gives; stateless / state; committed /
+ignored gitignored; utc / local; all all each все / nobody none никто; on / off; up / down; in /
+out; left / right; before / after; first / last; read / write; 总 / 从""").split(";"), 1):
+    for _sign, _side in zip((1, -1), _row.split("/")):
+        for _start in _side.split():
+            SIDES[_start] = SIDES.get(_start, frozenset()) | {_sign * _n}
 PREFIXES = ("un", "in", "im", "ir", "il", "non", "dis", "de", "a", "не", "без", "des", "ine")
+# Rewriting of the whole line, before it is cut: openers, prohibitions, clefts, "size of upload".
+LINE = tuple((Regex(old), new) for old, new in (
+    ("^ (?:by the way|remember that|note that|please|кстати|por cierto|recuerda que)(?: ,)? ", " "),
+    ("^ (?:do not|never) ", " @forbid "),
+    (r"^ (?:нельзя (?=\S+ть )|(?:никогда )?не (?=\S+(?:ть|(?<!л)и|ите) ))(\S+?)(?:и?ть|ите|и) ",
+     r" @forbid \1 "),
+    (r"^ ([^,=]+?) (?:is|are) what ([^,]+) $", r" \2 \1 "),
+    (r"^ ([^,=]+?) (?:is|are) where ([^,]+) $", r" \2 in \1 "),
+    (r"((?:^| the| max| maximum) )(?!all|any|some|most|none|one|half|many|few|both)([a-z]+) of "
+     r"(?:the |an? )?([a-z0-9]+(?: [a-z0-9]+)?) (?=is |are |, |$)", r"\1\3 \2 ")))
+# Rewriting of the form: "=" is the copula, "~" a participle after it, "<m" an edge phrase marked m.
+CORE = tuple((Regex(old), new) for old, new in (
+    (r"^([^<]+) must not = (\S+)~", r"@forbid \2 \1"),
+    (r"^([^=<]+) = (\S+)~ <by ([^<]+?)(?= <|$)", r"\3 \2 \1"),
+    (r"^([^=<]+) = (not )?(\S+)~(?= <|$)", r"@we \2\3 \1"),
+    (r"^(?:([^<]*) )?se (\S+)", r"@we \2 \1"), (r"^(\S{2,}[aei])mo(?= )", r"@we \1"),
+    ("(?: |^)=(?= )", ""),
+    (rf"^(?!@we )([^<]+?) {NEEDS}~? ([^<]+?)(?= <|$)(?!.* <for)", r"need \2 <for \1"),
+    (rf"^(?:@we )?([^<]*?) ?\b{NEEDS}\b~? ?([^<]*?)(?=( <.*)? <for)", r"need \1 \2"),
+    (r"^(?!@)([^<]+?) (?:hold|contain|stor|содержит) ([^<]+?)(?= <|$)(?!.* <in)", r"@in \2 <in \1"),
+    (rf"^(?:@we {PLACES} ([^<]+?)|(?!@)([^<]+?) {PLACES})(?=( <[^<]*)* <in)", r"@in \1\2")))
 
 CJK = Regex("[\u0e00-\u0eff\u3005-\u3007\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
-TOKEN = Regex(r"[-=]>|<-|[<>=!]=+|&&|\|\||(?:(?<!\S)(?:--?|[+!])(?=\w)|[.~]{0,2}/?)"
+TOKEN = Regex(r"[-=]>|<-|[<>=!]=+|&&|\|\||(?:(?<!\w)(?:--?|[+!])(?=\w)|[.~]{0,2}/?)"
                    r"\w+(?:(?:[._/\\:@+#~=&'-]+|(?<=\d),(?=\d))\w+)*(?:\+\+|#)?|[^\s\w]")
-SILENT = frozenset(",.;:!'\"«»“”„…¿¡-–—。、・「」《》")
-TIDY = {ord(a): b for a, b in zip("’‘ʼ´–‑‐−—≥≤≠`", "''''----,\ue000\ue001\ue002 ")} | dict.fromkeys(
-    [*range(0x200b, 0x2010), 0xfeff, 0xad])
-OPERATORS = {"\ue000": ">=", "\ue001": "<=", "\ue002": "!="}
+LONE = Regex(r"(?<!\S)-+(?!\S)|(?<=\d)\s+(?=000(?!\w))")      # a dash; a thousands space
+SILENT = frozenset(",.;:!'\"«»“”„…¿¡。、・「」《》")
+CODE = frozenset("{ } ( ) [ ] = == != < > >= <= -> => && || | * @ # \\".split())    # not prose
+QUOTED = Regex("[`'\"]([\\w.-]+)[`'\"]")      # an identifier: no plural either
+TITLES, BREAKS = frozenset("mr mrs ms dr st".split()), frozenset(".;!。")
+NOT = frozenset(fold("not no never yes нет не нельзя да nunca nicht nein").split())
+TIDY: dict[int, str | None] = dict.fromkeys([*range(0x200b, 0x2010), 0xfeff, 0xad, 0xfe0f])
+TIDY |= {ord(old): new for old, new in zip("’‘ʼ´–‑‐−", "''''----")}
+TIDY |= {ord("—"): " , ", ord("≥"): ">=", ord("≤"): "<=", ord("≠"): "!=", ord("`"): " "}
+# Before NFKC, which would turn 10² into 102.
+RAISED = {ord(c): f"^{i}" for i, c in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")} | {
+    ord("½"): " 1/2 ", ord("¼"): " 1/4 ", ord("¾"): " 3/4 "}
 MAX_WORDS = 200                                     # longer texts are the same only word by word
-AMOUNT = Regex(r"([-+]?\d+(?:[.,]\d+)*)([^\W\d_]*|%)")
-THOUSANDS = Regex(r"(?<=\d) (?=000(?!\w))")
+AMOUNT = Regex(r"([-+]?\d+(?:[.,]\d+)*)([^\W\d_]*|[%$€₽])")
 COMMAS = Regex(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
-CLOCK = Regex(r"(\d{1,2})(?::(\d\d))?")
+DURATION = Regex(r"\d[\d.e+]*(?:ms|day|month|year)")
 
 
-def _tokens(text: str) -> list[str]:
-    """Folded tokens in order, punctuation among them; CJK one character each.
-
-    >>> _tokens("Use `a.py`, x >= -5!")
-    ['use', 'a.py', ',', 'x', '>=', '-5', '!']
+def _tokens(text: str) -> tuple[tuple[str, ...], list[str], set[str]]:
+    """(folded tokens without punctuation, the same with it, words that may be names).
+    >>> _tokens("use a.py, x >= -5!")
+    (('use', 'a.py', 'x', '>=', '-5'), ['use', 'a.py', ',', 'x', '>=', '-5', '!'], set())
     """
-    text = unicodedata.normalize("NFKC", text).translate(TIDY)
     if not text.isascii():
+        text = unicodedata.normalize("NFKC", text.translate(RAISED))
         text = CJK.sub(r" \g<0> ", CJK_NUMBER.sub(lambda m: m[0].translate(CJK_DIGITS), text))
-    text = THOUSANDS.sub("", text)
-    return [t for t in (OPERATORS.get(t) or fold(t) for t in TOKEN.findall(text)) if t]
+    quoted = QUOTED.findall(text)
+    text = LONE.sub(lambda m: "" if m[0].isspace() else ",", text.translate(TIDY))
+    found = TOKEN.findall(text)
+    marked = [fold(token) for token in found]
+    _stop(marked)
+    whole = tuple(token for token in marked if token)
+    plain = tuple(token for token in whole if token not in SILENT) or whole
+    names = {fold(word) for word in quoted}
+    for i, token in enumerate(found if not text.isupper() else ()):
+        if token[0].isupper() and (i or marked[1:2] and marked[1] not in PLURAL):
+            names.add(marked[i])
+            marked[i] += "'" * (token == "A" and i > 0)
+    return plain, [token for token in marked if token], names
 
 
-@lru_cache(1024)
-def _amount(word: str) -> tuple[str, str]:
+def _stop(marked: list[str]) -> None:
+    """None; a full stop or comma that speaks becomes "@.": "No, pets are allowed"."""
+    last = max((i for i, token in enumerate(marked) if token not in SILENT), default=-1)
+    for i in range(1, last):
+        before, token = marked[i - 1:i + 1]
+        spoken = token == "," and before in NOT and (i == 1 or before == "нельзя")
+        if spoken or token in BREAKS and before not in TITLES:
+            marked[i] = "@."
+
+
+@lru_cache(4096)
+def _amount(word: str, lang: str) -> tuple[str, str]:
     """(digits without thousands marks, unit letters) of a number, ("", "") of anything else.
-
-    >>> _amount("12,000"), _amount("25mb"), _amount("3.11.2")
+    >>> _amount("12,000", "en"), _amount("25mb", "en"), _amount("3.11.2", "en")
     (('12000', ''), ('25', 'mb'), ('', ''))
     """
     match = AMOUNT.fullmatch(NUMBERS.get(word, word))
-    if match is None:
+    if match is None or len(word) > 40 or COMMAS.fullmatch(match[1]) and lang not in ("en", ""):
         return "", ""
-    digits = match[1].replace(",", "") if COMMAS.fullmatch(match[1]) else match[1]
-    digits = digits.replace(",", ".") if digits.count(",") == 1 and "." not in digits else digits
+    digits = match[1]
+    if COMMAS.fullmatch(digits):
+        digits = digits.replace(",", "")
+    elif digits.count(",") == 1 and "." not in digits:
+        digits = digits.replace(",", ".")
     return (digits, match[2]) if digits.count(".") < 2 and "," not in digits else ("", "")
 
 
-def _clock(hour: str, half: str) -> str:
-    """"t0900" of ("9", "am") or ("09:00", ""), "" when it is no time of day.
-
-    >>> _clock("9", "pm"), _clock("21:00", ""), _clock("12", "am")
-    ('t2100', 't2100', 't0000')
+def _times(digits: str, factor: str) -> str:
+    """The product, exact, without trailing zeros.
+    >>> _times("1.50", "1000"), _times("0.25", "1")
+    ('1500', '0.25')
     """
-    match = CLOCK.fullmatch(hour)
-    if match is None or int(match[1]) > 23:
-        return ""
-    shift = {"am": -12 * (match[1] == "12"), "pm": 12 * (int(match[1]) < 12)}.get(half, 0)
-    return f"t{int(match[1]) + shift:02}{match[2] or '00'}"
+    whole, _, part = digits.partition(".")
+    product = str(int(whole + part) * int(factor)).zfill(len(part) + 1)
+    cut = len(product) - len(part)
+    return f"{product[:cut]}.{product[cut:]}".rstrip("0").rstrip(".")
 
 
-def _measured(tokens: list[str]) -> list[str]:
-    """The tokens with numbers, quantities and times of day in one spelling.
-
-    >>> _measured(["1.5", "s"]) == _measured(["1500ms"]) == ["1500ms"]
+def _measured(tokens: list[str], lang: str) -> list[str]:
+    """The tokens with numbers and quantities in one spelling.
+    >>> _measured(["1.5", "s"], "en") == _measured(["1500ms"], "en") == ["1500ms"]
     True
     """
     out: list[str] = []
-    size = len(tokens)
+    tokens = [*tokens, "", ""]
     i = 0
-    while i < size:
-        token = tokens[i]
-        i += 1
-        if token.isalpha() and token not in NUMBERS:
-            out.append(token)
+    while tokens[i]:
+        token, i = tokens[i], i + 1
+        digits, unit = _amount(token, lang)
+        if token in "$€₽" and _amount(tokens[i], lang)[0]:
+            tokens[i] += token
             continue
-        if token in "$€₽" and i < size and _amount(tokens[i])[0]:
-            tokens[i] += "" if _amount(tokens[i])[1] else token
-            continue
-        digits, unit = _amount(token.rstrip("$€₽"))
-        unit = unit or token[len(token.rstrip("$€₽")):]
-        following = tokens[i] if i < size else ""
-        if not digits:
-            half = UNITS.get(following, "")[:2]
-            clock = _clock(token, half) if ":" in token else ""
-            out.append(clock or token)
-            i += bool(clock) and half in ("am", "pm")
-            continue
-        scale = SCALES.get(unit or following, 0)
+        scale = SCALES.get(unit or tokens[i]) if digits else None
         if scale:
             i += not unit
-            digits, unit = f"{float(digits) * scale:.10g}", ""
-            following = tokens[i] if i < size else ""
-        if not unit and following in UNITS and (
-                following not in LETTER_UNITS or i + 1 >= size or tokens[i + 1] in SILENT):
-            unit = following
-            i += 1
-        family, _, factor = UNITS.get(unit, "").partition("@")
-        if family in ("am", "pm"):
-            out.append(_clock(digits, family) or digits + unit)
-        elif family:
-            out.append(f"{float(digits) * int(factor):.10g}{family}")
-        else:
-            out.append(digits + unit)
+            digits, unit = _times(digits, scale), ""
+        if digits and not unit and tokens[i] in UNITS and (
+                tokens[i] not in LETTERS or (tokens[i + 1] or ",") in SILENT):
+            unit, i = tokens[i], i + 1
+        factor, family = UNITS.get(unit, "1 ").split(" ")
+        if family in ("am", "pm") and digits.isdigit():
+            digits, unit, family = f"{int(digits) % 12 + 12 * (family == 'pm'):02}:00", "", ""
+        out.append(_times(digits, factor) + family if family else digits + unit or token)
     return out
 
 
 def _phrased(tokens: list[str]) -> list[str]:
-    """The tokens with phrases of one meaning made alike, longest first.
-
+    """The tokens with phrases of one meaning made alike, the longest first.
     >>> _phrased(["once", "a", "day"]) == _phrased(["daily"])
     True
     """
@@ -1267,7 +1279,7 @@ def _phrased(tokens: list[str]) -> list[str]:
     i = 0
     while i < len(tokens):
         for phrase, name in FIRST.get(tokens[i], ()):
-            if len(phrase) == 1 or tuple(tokens[i:i + len(phrase)]) == phrase:
+            if len(phrase) == 1 or tokens[i:i + len(phrase)] == phrase:
                 out += name
                 i += len(phrase)
                 break
@@ -1277,42 +1289,17 @@ def _phrased(tokens: list[str]) -> list[str]:
     return out
 
 
-def _opened(tokens: list[str]) -> list[str]:
-    """The tokens without an empty opener, and with one sign for every way to forbid.
-
-    >>> _opened(["never", "push"]) == _opened(["do", "not", "push"])
-    True
-    """
-    for opener in OPENERS:
-        if tuple(tokens[:len(opener)]) == opener:
-            tokens = tokens[len(opener):]
-            tokens = tokens[1:] if tokens[:1] == [","] else tokens
-    for words, then in FORBIDS:
-        size = len(words)
-        if tuple(tokens[:size]) == words and len(tokens) > size and then.match(tokens[size]):
-            return ["@forbid", IMPERATIVE.sub("", tokens[size])] + tokens[size + 1:]
-    return tokens
-
-
-def _language(tokens: list[str]) -> str:
-    """The language whose function words are most frequent; "" for scripts without a lexicon."""
-    if any("\u0430" <= token[0] <= "\u044f" for token in tokens):
-        return "ru"
-    if any("\u0e00" <= token[0] for token in tokens):
-        return ""
-    best = max((sum(map(HINTS[lang].__contains__, tokens)), lang) for lang in ("de", "en", "es"))
-    return best[1] if best[0] else "en"
-
-
-SPELLINGS = [(Regex(old), new) for old, new in (
-    (r"^(\w{2,}[bilmnpv])our(?=$|ite|ed|able|er|ful)", r"\1or"), (r"^(\w{3,})is(e|ed|er|ing|ation)$",
-     r"\1iz\2"), (r"^(\w{3,})ogue$", r"\1og"), (r"^(\w{3,})tre$", r"\1ter"), ("ence$", "ense"))]
+def _language(tokens: Sequence[str]) -> str:
+    """The language with the most function words; "" where there is no lexicon, or only "a"."""
+    if max((token[0] for token in tokens), default="") >= "\u0400":
+        return "ru" if any("\u0430" <= token[0] <= "\u044f" for token in tokens) else ""
+    best = max((sum(map(HINTS[lang].__contains__, tokens)), lang) for lang in HINTS)
+    return best[1] if best[0] else "" if "a" in tokens else "en"
 
 
 @lru_cache(4096)
 def _lemma(word: str, lang: str) -> str:
     """The word without plural or third-person ending, in American spelling; tense and voice stay.
-
     >>> _lemma("colours", "en"), _lemma("copies", "en"), _lemma("class", "en")
     ('color', 'copy', 'class')
     """
@@ -1320,267 +1307,234 @@ def _lemma(word: str, lang: str) -> str:
         word = re.sub("([ai])d[oa]s?$", r"\1do", word) if len(word) > 5 else word
         word = re.sub("(?<=[aeo])s$|(?<=[lnrdz])es$", "", word) if len(word) > 4 else word
         return re.sub("(?<=[ae])n$", "", word) if len(word) > 5 else word
-    if lang != "en" or not word.isalpha():
+    if lang == "en" and word.endswith("'s"):
+        return word[:-2]                            # no further: James's is not Jame's
+    if lang != "en" or not word.isalpha() or word in INVARIANT:
         return word
-    word = IRREGULAR.get(word.removesuffix("'s"), word)
-    if len(word) > 3 and word[-1] == "s" and word[-2] not in "sui":
-        word = re.sub("ies$", "y", word) if len(word) > 4 else word[:-1]
-        word = re.sub("(?<=ss|sh|ch)es$|(?<=x)es$|(?<=[a-z])s$", "", word)
+    if len(word) > 3 and word[-1] == "s" and word[-2] not in "sui" and VOWEL.search(word):
+        word = re.sub("(?<=ss|sh|ch)es$|(?<=x)es$|s$", "", re.sub("(?<=..)ies$", "y", word))
     for pattern, new in SPELLINGS:
         word = pattern.sub(new, word) if len(word) > 4 else word
     return word
 
 
 @lru_cache(4096)
-def _rough(word: str, lang: str) -> str:
+def _rough(word: str, lang: str = "en") -> str:
     """One key for the forms of a verb: limited = limit, capped = cap, stored = store.
-
-    >>> _rough("stored", "en") == _rough("stores", "en"), _rough("capped", "en")
+    >>> _rough("stored") == _rough("stores"), _rough("capped")
     (True, 'cap')
     """
     word = _lemma(word, lang)
+    word = IRREGULAR.get(word, word) if lang == "en" else word
     if lang == "en" and word.isalpha() and len(word) > 2 and word[-3:] != "eed":
-        word = re.sub("i(?=$)", "y", re.sub("e?d$" if word.endswith("ed") else "e$", "", word))
+        word = re.sub("i$", "y", re.sub("ed$" if word.endswith("ed") else "e$", "", word))
         word = re.sub(r"([^aeiousl])\1$", r"\1", word)
     return word
 
 
-def _uncleft(tokens: list[str]) -> list[str]:
-    """"X is what S is made in" as "S is made in X", "X is where S" as "S in X"; others unchanged.
+def _participle(word: str, lang: str) -> bool:
+    return lang == "en" and (word.endswith("ed") or word in SAME_PARTICIPLE
+                             or word.removeprefix("re") in IRREGULAR)
 
-    >>> " ".join(_uncleft("vite is what the ui is built with".split()))
-    'the ui is built with vite'
+
+def _role(token: str, following: str, lexicon: dict[str, str]) -> str:
+    """The class of a word in its place, "bare" for content.
+    >>> _role("get", "alerts", LEXICON["en"]), _role("get", "paged", LEXICON["en"])
+    ('bare', 'be')
     """
-    for i in range(1, min(len(tokens) - 2, 8)):
-        if tokens[i] in ("is", "are"):
-            if tokens[i + 1] in ("what", "where") and not SILENT & set(tokens[:-1]):
-                return tokens[i + 2:] + ["in"] * (tokens[i + 1] == "where") + tokens[:i]
-            break
-    return tokens
+    if DURATION.fullmatch(token):
+        return "time"
+    role = lexicon.get(token, "bare")
+    if role == "each" and lexicon.get(following) != "time":
+        return "bare"
+    return "bare" if token[:3] == "get" and not _participle(following, "en") else role
 
 
-def _compound(tokens: list[str], lexicon: dict[str, str]) -> list[str]:
-    """"the size of an upload" as "the upload size": a head noun of one word changes its place.
+def _opening(role: str, token: str, here: str, words: list[str],
+             chunks: list[tuple[str, str, list[str]]]) -> tuple[str, str]:
+    """(role, marker) of the chunk that a token opens; takes up an open "out" or "2 days"."""
+    open_prep = here == "prep" and not words
+    if role == "each":
+        return ("prep", chunks.pop()[1] + " each") if open_prep else ("time", "each")
+    if role == "prep" and (open_prep or here in ("prep", "time") and DURATION.fullmatch(words[-1])):
+        return role, " ".join((chunks.pop()[1], *words, token)).strip()
+    return role, token if role in ("prep", "clause") else ""
 
-    >>> _compound("the size of the upload is 5".split(), LEXICON["en"])
-    ['the', 'upload', 'size', 'is', '5']
+
+def _chunks(tokens: Sequence[str], lexicon: dict[str, str]) -> list[tuple[str, str, list[str]]]:
+    """(role, marker, words) of the arguments and marked phrases of a sentence, in order.
+    >>> _chunks("on deploy , tests run".split(), LEXICON["en"])
+    [('prep', 'on', ['deploy']), ('bare', '', ['tests', 'run'])]
     """
-    if tokens.count("of") != 1:
-        return tokens
-    at = tokens.index("of")
-    if at == 0 or lexicon.get(tokens[at - 1]) or tokens[at - 1] in SIGNS or tokens[at - 1][0] < "a":
-        return tokens
-    if at > 1 and not lexicon.get(tokens[at - 2]) and tokens[at - 2] not in LIMITS:
-        return tokens
-    owner = at + 1 + (lexicon.get(tokens[at + 1:at + 2][0] if tokens[at + 1:] else "") == "drop")
-    end = owner
-    while end < len(tokens) and not lexicon.get(tokens[end]) and tokens[end] not in SILENT:
-        end += 1
-    return tokens[:at - 1] + tokens[owner:end] + [tokens[at - 1]] + tokens[end:]
-
-
-def _chunks(tokens: list[str], lexicon: dict[str, str]) -> list[Chunk]:
-    """The sentence cut into arguments and marked phrases, in order.
-
-    >>> [c[:2] for c in _chunks("on deploy , tests run".split(), LEXICON["en"])]
-    [('prep', 'on'), ('bare', '')]
-    """
-    chunks: list[Chunk] = []
-    here: Chunk | None = None
-    for i, token in enumerate(tokens):
-        role = lexicon.get(token, "")
-        if token.endswith(DURATIONS) and token[0].isdigit():
-            role = "time"
-        timed = here is not None and here.kind != "bare" and bool(here.words) and (
-            here.words[-1][0].isdigit() or lexicon.get(here.words[-1]) == "time")
+    chunks: list[tuple[str, str, list[str]]] = []
+    here = ""                                       # role of the open chunk, "" when none is
+    words: list[str] = []
+    for token, following in zip(tokens, [*tokens[1:], ""]):
+        role = _role(token, following, lexicon)
+        timed = here in ("prep", "time") and bool(words) and (
+            lexicon.get(words[-1]) == "time" or words[-1][0].isdigit())
+        verb = timed and lexicon is LEXICON["ru"] or here != "bare" and words and VERB.search(token)
         if token in SILENT:
-            here = None
-        elif here is not None and here.kind == "clause":
-            if role not in ("drop", "we"):
-                here.words.append(token)
-            elif role == "we":
-                here = None
+            here = ""
+        elif here == "clause" and role != "drop":
+            words.append(token)
         elif role == "drop":
-            if here and here.words and here.kind != "bare" and here.words[-1] not in GENITIVES:
-                here = None
-        elif role in ("be", "we", "se"):
-            chunks.append(Chunk(role, "", [token]))
-            here = None
-        elif role == "prep" and here is not None and here.kind == "prep" and not here.words:
-            chunks[-1] = here = Chunk("prep", f"{here.marker} {token}", [])
-        elif role in ("prep", "clause"):
-            here = Chunk(role, token, [])
-            chunks.append(here)
-        elif role == "each" and lexicon.get(tokens[i + 1] if i + 1 < len(tokens) else "") == "time":
-            here = Chunk("time", "each", [])
-            chunks.append(here)
-        elif role == "time" and (here is None or here.kind == "bare"):
-            here = Chunk("time", "", [token])
-            chunks.append(here)
+            if here in ("prep", "time") and words and words[-1] not in ("of", "de"):
+                here = ""
+        elif role == "bare" and here and not verb:
+            if here == "time":                      # "Monday backups", "30 day limit": no adverb
+                words = [*chunks.pop()[1].split(), *words]
+                chunks.append(("bare", "", words))
+                here = "bare"
+            words.append(token)
+        elif role == "time" and here in ("prep", "time") and (not words or timed):
+            words.append(token)
         else:
-            if here is None or timed and role != "time" or here.kind != "bare" and here.words and (
-                    token in NEEDS or token in LIVES or VERB.search(token)):
-                here = Chunk("bare", "", [])
-                chunks.append(here)
-            here.words.append(token)
+            role, marker = _opening(role, token, here, words, chunks)
+            words = [token] if role in ("bare", "time") and not marker else []
+            chunks.append((role, marker, words))
+            here = role if role in ("bare", "time", "prep", "clause") else ""
     return chunks
 
 
-def _participle(word: str, lang: str) -> bool:
-    return lang == "en" and (word.endswith("ed") or word in IRREGULAR or word in SAME_PARTICIPLE)
-
-
-def _core(chunks: list[Chunk], lang: str) -> tuple[list[str], bool]:
-    """Unmarked words in order, the verb of an agentless passive first, and whether one was turned.
-
-    >>> _core(_chunks("logs are kept".split(), LEXICON["en"]), "en")
-    (['@we', 'kept', 'logs'], True)
-    """
-    flat: list[list[str]] = [[]]
-    passive = se = False
-    for chunk in chunks:
-        if chunk.kind in ("be", "se"):
-            flat.append([])
-            se = se or chunk.kind == "se"
-        elif chunk.kind == "we":
-            flat[-1].append("@we")
-        else:
-            flat[-1] += ([f"({chunk.marker}"] if chunk.kind != "bare" else []) + chunk.words
-    words = [word for part in flat for word in part]
-    if len(flat) != 2 or not flat[1]:
-        return words, False
-    before, after = flat
-    if se:
-        return ["@we", after[0], *before, *after[1:]], True
-    if before[-2:] == ["must", "not"] and _participle(after[0], lang):
-        return ["@forbid", after[0], *before[:-2], *after[1:]], True
-    passive = _participle(after[-1] if len(after) < 3 else after[0], lang)
-    lead = after[:-1] if len(after) == 2 and after[0] == "not" else []
-    if passive and len(after) == 1 + len(lead) and before:
-        return ["@we", *lead, after[-1], *before], True
-    if any(_participle(word, lang) and word not in ERGATIVE for word in after):
-        words.append("@passive")
-    return words, False
-
-
-def _limited(core: list[str], edges: dict[str, list[str]]) -> list[str]:
-    """The words of a limit in one order: "uploads are limited to 5" as "upload limit is 5"."""
-    caps = [word for word in core if word in LIMITS]
-    for marker in ("to", "at", "a", "en"):
-        if len(edges.get(marker, "")) == 1 and edges[marker][0][0].isdigit() and caps:
-            core = core + edges.pop(marker)
-    if len(caps) != 1 or sum(word[0].isdigit() for word in core) != 1 or len(core) > 7:
-        return core
-    return ["@max"] + [word for word in core if word not in LIMITS | GENITIVES and word != "@we"]
-
-
-def _converse(core: list[str], edges: dict[str, list[str]], turned: bool) -> list[str]:
-    """The core with needing, holding and the passive's agent said from one side only."""
-    agent = edges.pop("by", None) if turned else None
-    if agent is not None:
-        core = agent + core[1:] if core[0] == "@we" else core
-    verb = next((i for i, word in enumerate(core) if word in NEEDS), -1)
-    if verb >= 0 and sum(word in NEEDS for word in core) == 1:
-        rest = core[verb + 1:]
-        if verb > 0 and core[0] != "@we" and rest and not {"for", "для", "para"} & edges.keys():
-            edges["for"] = core[:verb]
-            return ["need", *rest]
-        for marker in {"для", "para"} & edges.keys():
-            edges["for"] = edges.pop(marker)
-        if "for" in edges:
-            return ["need", *(word for word in core if word not in NEEDS and word != "@we")]
-    at = next((i for i, word in enumerate(core) if word in HOLDS), 0)
-    if at > 0 and core[0] != "@we" and len(core) > at + 1 and "in" not in edges:
-        edges["in"] = core[:at]
-        return ["@in", *core[at + 1:]]
-    if edges.get("in") and sum(word in LIVES for word in core) == 1 and (
-            core[-1] in LIVES or core[0] == "@we" and core[1] in LIVES):
-        return ["@in", *(word for word in core if word not in LIVES and word != "@we")]
-    return core
-
-
-SLAVIC = Regex("(.{3,}?)(?:ет|ит|ут|ют|ят|ат)ся|(.{3,}?)(ют|ут|ят|ат|им|ем)")
-CASES = Regex("(?<=..)(?:иями|ями|ами|иях|ах|ях|ов|ев|еи|ои|ом|ем|ии|ию|ия|ы|и|а|я|у|ю|е|о|ь)$")
-
-
-def _slavic(core: list[str]) -> list[str]:
-    """A Russian core with its one impersonal or reflexive verb first, both in one spelling."""
-    found = [(i, match) for i, word in enumerate(core) if len(word) > 5 and (
-        match := SLAVIC.fullmatch(word))]
-    if len(found) != 1 or len(core) < 2:
-        return core
-    at, match = found[0]
-    root = match[1] or match[2]
-    rest = core[:at] + core[at + 1:]
-    if match[2] and root.endswith(("ива", "ыва")):
-        rest = [re.sub("у$", "а", re.sub("ю$", "я", word)) for word in rest]
-    return [f"@verb:{root}", *rest]
-
-
-def _form(tokens: list[str], lang: str) -> tuple[tuple[object, ...], frozenset[str], frozenset[str]]:
-    """(canonical form, careful lemmas, participles) of measured tokens.
-
-    >>> a, b = ("the tests use docker".split(), "docker is used by the tests".split())
-    >>> _form(a, "en")[0] == _form(b, "en")[0]
+def _limited(core: list[str], edges: dict[str, str]) -> list[str]:
+    """The words of a limit in one order: "uploads are limited to 5" as "upload limit is 5".
+    >>> _limited(["upload", "=", "limit~"], {"to": "5"}) == _limited(["limit", "upload", "5"], {})
     True
     """
-    while tokens and tokens[-1] in SILENT:
-        tokens = tokens[:-1]
+    said = [word for word in core if word.rstrip("~") not in LIMITS and word not in HOLLOW]
+    caps = sum(word.rstrip("~") in LIMITS for word in core)
+    if caps != 1 or not said or not CONJUNCTIONS.isdisjoint(core):
+        return core
+    for marker in {"to", "at", "a"} & edges.keys():
+        if edges[marker][0].isdigit() and " " not in edges[marker]:
+            said.append(edges.pop(marker))
+    one = sum(word[0].isdigit() for word in said) == 1 and len(said) < 6
+    return ["@max", *said] if one else core
+
+
+def _slavic(line: str) -> tuple[str, str]:
+    """A Russian form with its one impersonal or reflexive verb first, and the person of the verb.
+    >>> _slavic("логи храним")[0] == _slavic("логи хранятся")[0]
+    True
+    """
+    core, *edges = line.split(" <")
+    words = core.split()
+    found = [(i, match) for i, word in enumerate(words) if len(word) > 5 and (
+        match := SLAVIC.fullmatch(word))]
+    if len(found) != 1 or len(words) < 2:
+        return line, "0"
+    at, match = found[0]
+    rest = words[:at] + words[at + 1:]
+    if match[2] and match[2][-1] != "м" and rest[0][-1] in "ыиаяео":
+        return line, "0"                            # a plural subject: "admins delete"
+    if match[2] and match[1].endswith(("ива", "ыва")):
+        rest = [re.sub("у$", "а", re.sub("ю$", "я", word)) for word in rest]
+    person = "" if match[2] is None else "@1" if match[2][-1] == "м" else "@3"
+    return " <".join((" ".join((f"@{match[1]}", *rest)), *edges)), person
+
+
+def _keys(words: list[str], lang: str) -> list[str]:
+    """Keys of words in order; a participle with no copula before it keeps its tense."""
+    return [_lemma(w, lang) if _participle(w, lang) else _rough(w, lang) for w in words]
+
+
+def _core(chunks: list[tuple[str, str, list[str]]], lang: str) -> tuple[list[str], set[str]]:
+    """(keys in order with "=" for the copula and "~" at its participle, the participles)."""
+    core: list[str] = []
+    verbs: set[str] = set()
+    after = False
+    for role, marker, words in chunks:
+        keys = _keys(words, lang)
+        found = [at for at, word in enumerate(words) if after and _participle(word, lang)]
+        if found and role == "bare":
+            verbs.add(_rough(words[found[0]]))
+            keys[found[0]] = f"{_rough(words[found[0]])}~"
+        after = role == "be" or after and not (found and role == "bare")
+        core += [ROLE[role]] if role in ROLE else [f"({marker}"] * (role != "bare") + keys
+    return core, verbs
+
+
+def _edges(chunks: list[tuple[str, str, list[str]]], lang: str) -> dict[str, str] | None:
+    """The phrases at one edge by marker; None when they share one, or may belong to each other."""
+    edges: dict[str, str] = {}
+    before = ""
+    for role, marker, words in chunks:
+        over = words and DURATION.fullmatch(words[-1]) and marker in ("for", "durante")
+        marker = "" if over else ALIKE.get(marker, marker)
+        if marker in edges or not words or before == role == "prep" and marker not in FREE and not (
+                words[0][0].isdigit() or LEXICON[lang].get(words[0]) == "time"):
+            return None
+        edges[marker] = " ".join(_keys(words, lang))
+        before = role
+    return edges
+
+
+def _parts(chunks: list[tuple[str, str, list[str]]], lang: str) -> tuple[
+        list[str], dict[str, str] | None, set[str]]:
+    """(core, edge phrases by marker, participles) of chunks; no edges when order may count."""
+    inner = [i for i, chunk in enumerate(chunks) if chunk[0] in ("bare", "be", "we", "se")]
+    if not inner:
+        return [], None, set()
+    front = _edges(chunks[:inner[0]], lang)
+    back = _edges(chunks[inner[-1] + 1:], lang)
+    core, verbs = _core(chunks[inner[0]:inner[-1] + 1], lang)
+    clash = front is None or back is None or front.keys() & back.keys()
+    return core, None if clash else {**(front or {}), **(back or {})}, verbs
+
+
+def _form(tokens: Sequence[str], lang: str) -> tuple[str, frozenset[str], frozenset[str]]:
+    """(canonical form, careful lemmas, rough keys of participles) of measured tokens.
+    >>> one, two = "the tests use docker".split(), "docker is used by the tests".split()
+    >>> _form(one, "en")[0] == _form(two, "en")[0]
+    True
+    """
+    if not CODE.isdisjoint(tokens):
+        return " ".join(tokens), frozenset(), frozenset()
     lexicon = LEXICON[lang]
-    if lang == "en":
-        tokens = _compound(_uncleft(tokens), lexicon)
-    tokens = [token[:-2] if token.endswith("'s") else token for token in tokens]
     chunks = _chunks(tokens, lexicon)
-    bare = [i for i, chunk in enumerate(chunks) if chunk.kind in ("bare", "be", "we", "se")]
-    first, last = (bare[0], bare[-1]) if bare else (0, len(chunks))
-    edges: dict[str, list[str]] = {}
-    strict = not bare or bool({".", ";", "?"} & set(tokens))
-    for chunk in chunks[:first] + chunks[last + 1:]:
-        marker = "" if chunk.marker in ("for", "durante") and chunk.words and chunk.words[-1].endswith(
-            DURATIONS) and chunk.words[-1][0].isdigit() else chunk.marker
-        strict = strict or marker in edges or not chunk.words
-        edges[marker] = [_rough(word, lang) for word in chunk.words]
-    words = [word for word in tokens if lexicon.get(word) != "drop" and word not in SILENT]
-    if strict or not lexicon:
-        return ("strict", *(_lemma(word, lang) for word in words)), frozenset(), frozenset()
-    core, turned = _core(chunks[first:last + 1], lang)
-    verbs = frozenset(_rough(w, lang) for w in core if _participle(w, lang)) if "be" in {
-        chunk.kind for chunk in chunks} else frozenset()
-    exact = frozenset(_lemma(w, lang) for c in chunks if c.kind not in ("be", "we") for w in c.words if w not in SIGNS
-                      if _rough(w, lang) not in VERBS) if lang == "en" else frozenset()
-    if lang == "es" and core and MOS.search(core[0]):
-        core[:1] = ["@we", core[0][:-3]]
-    core = [_rough(word, lang) for word in core]
-    core = _converse(_limited(core, edges), edges, turned)
-    if lang == "ru":
-        core = _slavic(core)
-        if core[:1] == ["need"]:
-            core = [CASES.sub("", word) for word in core]
-            edges["for"] = [CASES.sub("", word) for word in edges["for"]]
-    return (tuple(core), frozenset((m, *words) for m, words in edges.items())), exact, verbs
+    core, edges, verbs = _parts(chunks, lang)
+    if edges is None or not lexicon or "@." in tokens or "?" in tokens:
+        said = (_lemma(w, lang) for w in tokens if lexicon.get(w) != "drop" and w not in SILENT)
+        return " ".join(("strict", *said)), frozenset(), frozenset()
+    line = " ".join(_limited(core, edges) + [f"<{m} {edges[m]}" for m in sorted(edges)])
+    line, person = _slavic(line) if lang == "ru" else (line, "0")
+    for pattern, new in CORE:
+        line = pattern.sub(new, line)
+    if line.startswith("need ") and lang == "ru":
+        line = CASES.sub("", line)
+    head, *tail = " ".join(line.split()).split(" <")
+    line = " <".join((head, *sorted(tail)))
+    if lang != "en":
+        return line, frozenset((person,)) - {"0", ""}, frozenset(() if person else ("@1", "@3"))
+    exact = frozenset(_lemma(w, lang) for role, _, words in chunks if role != "be" for w in words)
+    return line, frozenset(w for w in exact if w not in VERBS and w not in SIGNS), frozenset(verbs)
 
 
 def facts(text: str) -> Facts:
     """The text analysed once, for any number of comparisons; O(length).
-
     >>> facts("Limit: 25 MB").form == facts("limit is 25 megabytes").form
     True
     """
-    raw = _tokens(text)
-    plain = tuple(token for token in raw if token not in SILENT)
-    tokens = _measured(_opened(_phrased(raw)))
-    lang = _language(plain or (".",))
-    form: tuple[object, ...] = ()
-    exact = verbs = frozenset[str]()
-    if len(plain) <= MAX_WORDS:
+    plain, marked, names = _tokens(text)
+    tokens = _phrased(marked)
+    lang = _language(tokens)
+    tokens = _measured(tokens, lang)
+    form, exact, verbs = "", frozenset[str](), frozenset[str]()
+    while tokens and tokens[-1] in SILENT:
+        tokens.pop()
+    if len(plain) <= MAX_WORDS and len(text) < 20 * MAX_WORDS:
+        line = f" {' '.join(tokens)} "
+        for pattern, new in LINE:
+            line = pattern.sub(new, line)
+        tokens = line.split()
         form, exact, verbs = _form(tokens, lang)
-    words = tuple(token for token in tokens if token not in SILENT and (
+    exact |= {f"^{name}" for name in names} if lang in ("en", "es") else set()
+    words = tuple(token for token in tokens if token not in SILENT and token != "@." and (
         token not in STOP or token in SIGNS))
     cjk = [a + b for a, b in zip(words, words[1:]) if CJK.match(a) and CJK.match(b)]
     units = [_unit(word) for word in words if word not in SIGNS and not CJK.match(word)]
-    return Facts(plain, form, exact, verbs, frozenset(units + cjk), tuple(
-        token for token in words if not token.isalpha() and token[0] != "@"),
-        frozenset(SIGNS[token] for token in words if token in SIGNS), words, lang)
+    return Facts(plain, form, exact, verbs, frozenset(units + cjk), words)
 
 
 @lru_cache(4096)
@@ -1588,79 +1542,93 @@ def _unit(token: str) -> str:
     return stem(token) if token.isalpha() else token
 
 
+def _valued(word: str) -> bool:
+    return not word.isalpha() and word[0] not in "@("
+
+
 @lru_cache(4096)
 def _sides(word: str) -> frozenset[int]:
     """The opposites a word stands on: +n for one side of the n-th pair, -n for the other.
-
     >>> [-side for side in _sides("allowed")] == list(_sides("forbidden"))
     True
     """
-    return frozenset(sign * n for n, pair in enumerate(OPPOSITES, 1)
-                     for sign, side in zip((1, -1), pair) for start in side
-                     if (word == start if len(start) < 4 else word.startswith(start)))
+    starts = {word} | {word[:n] for n in range(4, min(len(word), 14))}
+    return frozenset[int]().union(*(SIDES[start] for start in starts if start in SIDES))
 
 
-def _opposed(left: list[str], right: list[str]) -> str:
+def _alike(words: frozenset[str], verbs: frozenset[str]) -> bool:
+    """Whether words of one text only are forms of its passives, and no two are names but for an s.
+    >>> _alike(frozenset(["store", "stored"]), frozenset(["stor"])), _alike(
+    ...     frozenset(["^andrea", "^andreas"]), frozenset())
+    (True, False)
+    """
+    names = [word for word in words if word[0] == "^"]
+    return not any(name + end in words for name in names for end in ("s", "es")) and all(
+        word[0] == "^" or word in verbs or _rough(word) in verbs for word in words)
+
+
+def _opposed(left: Sequence[str], right: Sequence[str]) -> str:
     """"a / b" for a word of each text that deny each other, "" when none do.
-
     >>> _opposed(["reversible"], ["irreversible"])
     'reversible / irreversible'
     """
     for a in left[:12]:
-        sides = _sides(a)
+        sides = {-side for side in _sides(a)}
         for b in right[:12]:
-            if not sides.isdisjoint(-side for side in _sides(b)) or len(a) != len(b) and any(
-                    long == prefix + short for short, long in [sorted((a, b), key=len)]
-                    for prefix in PREFIXES):
+            short, long = sorted((a, b), key=len)
+            if sides & _sides(b) or long.endswith(short) and long[:-len(short)] in PREFIXES:
                 return f"{a} / {b}"
     return ""
 
 
-def _gate_shown(left: Sequence[str], right: Sequence[str]) -> str:
-    """"a b / c" for the words only one text has; at most four of each.
+def _told(left: Sequence[str], right: Sequence[str]) -> str:
+    """"8080 / 8088": the first words of each side."""
+    return f"{' '.join(left[:5]) or '-'} / {' '.join(right[:5]) or '-'}"
 
-    >>> _gate_shown(["8080"], ["8088"])
-    '8080 / 8088'
-    """
-    return f"{' '.join(left[:4]) or '-'} / {' '.join(right[:4]) or '-'}"
+
+def _difference(left: list[str], right: list[str], signs: set[str], most: float) -> tuple[str, str]:
+    """(relation, reason) of texts with words and signs of their own; most: the larger share."""
+    shown = _told(left, right)
+    if most < 0.25:
+        return "different", f"little in common: {shown}"
+    values = list(filter(_valued, left)), list(filter(_valued, right))
+    if any(map(CHANGES.match, left + right)) or all(values) and most > 0.45:
+        kind = "number" if all(word[0].isdigit() for word in values[0] + values[1]) else "value"
+        why = f"{kind} differs: {_told(*values)}" if all(values) else f"a change: {shown}"
+        return "update", why
+    opposed = _opposed(left, right)
+    if most >= 0.3 and "not" in signs and not opposed:
+        return "contradiction", "negation differs"
+    # Denied twice is affirmed: "not disabled" is no contradiction of "enabled".
+    if most >= 0.3 and opposed and not ("not" in signs and all(
+            SIGNS.get(word) != "not" for word in opposed.split(" / "))):
+        return "contradiction", f"opposites: {opposed}"
+    if most >= 0.3 and not opposed and (len(signs) > 1 or signs & {"only", "almost"}):
+        return "contradiction", f"{' and '.join(sorted(signs))} differs: {shown}"
+    return "similar", f"content differs: {shown}"
 
 
 def compare(new: Facts, old: Facts) -> Comparison:
     """What two texts are to each other; symmetric but for the order of the words in the reason.
-
     >>> compare(facts("port is 8080"), facts("port is 8088")).reason
     'number differs: 8080 / 8088'
     """
     if new.plain == old.plain:
-        return Comparison("same", 1.0, f"same words: {len(new.plain)}")
-    if new.form == old.form and new.form and all(
-            _rough(w, "en") in new.verbs | old.verbs for w in new.exact ^ old.exact):
+        return Comparison("same", 1.0, f"same words: {len(new.plain)} of {len(old.plain)}")
+    if new.form and new.form == old.form and _alike(new.exact ^ old.exact, new.verbs | old.verbs):
         return Comparison("same", 1.0, f"same content: {len(new.units)} of {len(old.units)} words")
     both = len(new.units & old.units)
-    overlap = round((both / max(1, len(new.units)) + both / max(1, len(old.units))) / 2, 3)
-    most = both / max(1, min(len(new.units), len(old.units)))
-    ours, theirs = set(new.words), set(old.words)
-    left = [w for w in new.words if w not in theirs]
-    right = [w for w in old.words if w not in ours]
-    values = ([v for v in left if v in new.values], [v for v in right if v in old.values])
-    shown = _gate_shown(left, right)
-    if not both or most < 0.3:
-        return Comparison("different", overlap, f"little in common: {shown}")
-    changed = any(map(CHANGES.match, left)) or any(map(CHANGES.match, right))
-    signs = new.signs ^ old.signs
-    opposed = _opposed(left, right)
-    if changed or values[0] and values[1] and most > 0.45:
-        kind = "number" if all(v[0].isdigit() for v in values[0] + values[1]) else "value"
-        why = f"{kind} differs: {_gate_shown(*values)}" if any(values) else f"a change: {shown}"
-        return Comparison("update", overlap, why)
-    if most > 0.45 and (signs or opposed):
-        why = f"opposites: {opposed}" if opposed else "negation differs" if "not" in signs else (
-            f"{'/'.join(sorted(signs))} differs: {shown}")
-        return Comparison("contradiction", overlap, why)
-    if not left and not right:
-        return Comparison("similar", overlap, "same words, order of arguments differs: " + _gate_shown(
-            new.words, old.words))
-    return Comparison("similar", overlap, f"content differs: {shown}")
+    sizes = sorted((len(new.units) or 1, len(old.units) or 1))
+    overlap = round((both / sizes[0] + both / sizes[1]) / 2, 3)
+    ours, theirs = frozenset(new.words), frozenset(old.words)
+    left = [word for word in new.words if word not in theirs]
+    right = [word for word in old.words if word not in ours]
+    signs = {SIGNS[w] for w in ours | new.units if w in SIGNS} ^ {
+        SIGNS[w] for w in theirs | old.units if w in SIGNS}
+    relation, why = _difference(left, right, signs, both / sizes[0])
+    if relation == "similar" and not left and not right:
+        why = f"same words, order of arguments differs: {_told(new.words, old.words)}"
+    return Comparison(relation, overlap, why)
 
 
 # === 10. Decay ===
