@@ -1950,6 +1950,7 @@ GRAMS = 0.2                         # weight of the cue's letter 4-grams found i
 MEANING = 0.2                       # weight of a model's cosine beside votes scaled to 1
 SESSION = 0.15                      # share of the mean of the session's three best
 POINTERS_PER_HOLDER = 4             # pointers a unit has for each trace that holds it
+SCORE_FLOOR = 0.1                   # share of the best score below which a hit is noise
 TELLING = 5                         # so many of the rarest terms of a cue stand for the whole of it
 CUE_TERMS = 48                      # distinct terms of a cue that vote
 ASKS_ASSISTANT = Regex(
@@ -3555,9 +3556,9 @@ class _Recall:
             hit.score = hit.votes / top * factors.get(hit.row["speaker"] or "", 1.0)
             if hit.row["session_id"]:
                 sessions.setdefault(hit.row["session_id"], []).append(hit.score)
-        best = {name: sum(nlargest(3, scores)) / 3 for name, scores in sessions.items()}
+        means = {name: sum(nlargest(3, scores)) / 3 for name, scores in sessions.items()}
         for hit in hits:
-            hit.score += SESSION * best.get(hit.row["session_id"], 0.0)
+            hit.score += SESSION * means.get(hit.row["session_id"], 0.0)
             if self.vector is not None:
                 hit.cosine = self._model_cosine(hit.row)
                 hit.score += MEANING * max(0.0, hit.cosine)
@@ -3567,10 +3568,10 @@ class _Recall:
         hits.sort(key=lambda hit: (-hit.score, -hit.row["id"]))
         every, grams = terms(self.cue.text[:2_000]), letter_grams(self.cue)
         best = hits[:30]
-        for place_, hit in enumerate(best):
+        for rank, hit in enumerate(best):
             text = hit.row["text"][:1_000].lower()
             hit.score *= 1 + GRAMS * sum(gram in text for gram in grams) / (len(grams) or 1)
-            if place_ < 10:
+            if rank < 10:
                 hit.score *= 1 + IN_ORDER * in_order(every, terms(hit.row["text"][:2_000]))
         hits[:30] = sorted(best, key=lambda hit: (-hit.score, -hit.row["id"]))
         for hit in hits[:max(20, self.config.rerank)]:
@@ -3705,7 +3706,8 @@ def _recalled(brain: _Brain, query: str, *, k: int, scope: str | None, all_scope
         floor = min_confidence
         if floor is None:
             floor = max(config.abstain_below, config.item_floor * best) * config.use_abstention
-        kept = [hit for hit in hits if hit.confidence >= floor][:k]
+        least = SCORE_FLOOR * hits[0].score if hits and floor else 0.0
+        kept = [hit for hit in hits if hit.confidence >= floor and hit.score >= least][:k]
         linked = work.associates(kept)
         chosen = {hit.row["id"] for hit in kept}
         linked = [hit for hit in linked if hit.row["id"] not in chosen]
@@ -4750,8 +4752,9 @@ def dreams_text(dreams: Sequence[Dream]) -> str:
         counts = ", ".join(f"{k} {v}" for k, v in dream.counts.items())
         lines.append(f"{dream.what} {dream.sleep_id} on {day_of(dream.at)}: {counts}"
                      + (" (undone)" if dream.undone else ""))
-        lines += [f"  - {change}" for change in dream.changes[:40]]
-        lines += [f"  - and {len(dream.changes) - 40} more"] * (len(dream.changes) > 40)
+        shown = dream.changes[:max(3, 120 // len(dreams))]
+        lines += [f"  - {one_line(change, 180)}" for change in shown]
+        lines += [f"  - and {len(dream.changes) - len(shown)} more"] * (len(dream.changes) > len(shown))
     return "\n".join(lines) or "No sleep yet: `realmemory sleep` consolidates what was written."
 
 
@@ -4893,7 +4896,7 @@ def checked_arguments(tool: Tool, given: Mapping[str, Any]) -> dict[str, Any]:
             _require(not isinstance(value, bool) and re.fullmatch(r"[-+]?\d{1,18}(\.\d{1,18})?", text)
                      is not None, f"{name}={_shown(value)} is not a plain {kind}")
             number = min(float(text), schema.get("maximum", math.inf)) if kind == "integer" else float(text)
-            _require(kind == "number" or number.is_integer() and number >= schema["minimum"],
+            _require(kind == "number" or number == int(number) and number >= schema["minimum"],
                      f"{name}={_shown(value)} is not a whole number of 1 or more")
             checked[name] = int(number) if kind == "integer" else number
     return checked
@@ -5537,7 +5540,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             _parser(None).print_help(sys.stderr)
             return 2
         call = _Call(options, _hook_input() if hook_like else {})
-        return COMMANDS[options.command][0](call)
+        code = COMMANDS[options.command][0](call)
+        sys.stdout.flush()              # here, where a reader that has gone is handled
+        return code
     except SystemExit as exit_:         # argparse: --help, --version or a usage error
         code = exit_.code if isinstance(exit_.code, int) else 2
         if hook_like and code:
@@ -5546,10 +5551,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 0 if hook_like else 1
     except Exception as error:
+        if isinstance(error, OSError):  # stdout's reader has gone, or its disk is full
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         if not isinstance(error, (RealMemoryError, OSError)) and not hook_like:
             raise
         print(f"realmemory: {one_line(str(error), 500)}", file=sys.stderr)
