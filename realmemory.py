@@ -218,8 +218,8 @@ class MemoryConfig(Record):
     gate_probe: int = 6             # rarest units probed for neighbours of a new text
     gate_compare: int = 4           # neighbours compared in full
     gate_coverage: float = 0.28     # [0,1] shared rarity mass below which no comparison is made
-    gate_link: float = 0.55         # [0,1] overlap from which two texts are linked
-    gate_gist: float = 0.6          # [0,1] overlap from which a rewording shares its place in recall
+    gate_link: float = 0.5         # [0,1] overlap from which two texts are linked
+    gate_gist: float = 0.5          # [0,1] overlap from which a rewording shares its place in recall
     # Retention (Ebbinghaus 1885 in form): strength * exp(-age / tau), age in the scope's days.
     strength_new: float = 0.7       # [0,1] strength of a new trace
     strength_gain: float = 0.3      # (0,1] share of the way to 1 that one reinforcement goes
@@ -909,7 +909,7 @@ class VotingIndex:
         return found
 
     def kin(self, units: Mapping[int, float], scopes: Sequence[int], *, rarest: int, most: int,
-            budget: int = 300) -> list[tuple[float, int, int]]:
+            budget: int = 150) -> list[tuple[float, int, int]]:
         """(share of the units' weight, id, units shared) of traces that hold the rarest units.
 
         `units` maps unit to weight.  Votes on at most about `budget` pointers of the `rarest`
@@ -2570,11 +2570,11 @@ def _sweep(*folders: str) -> None:
     for folder in folders:
         for name in os.listdir(folder):
             left = re.search(r"\.(\d{1,9})\.part", name)
-            if left and not _runs(int(left[1])):
+            if left and not runs(int(left[1])):
                 _remove(os.path.join(folder, name))
 
 
-def _runs(pid: int) -> bool:
+def runs(pid: int) -> bool:
     """Whether another process runs; on Windows, where to ask would end it, each one does."""
     if pid == os.getpid() or os.name == "nt":
         return pid != os.getpid()
@@ -3200,7 +3200,7 @@ class Neighbour(Record):
 
     row: sqlite3.Row
     comparison: Comparison
-    twin: bool                      # the texts differ in a few words only
+    reworded: bool                  # similar, and no veto speaks against it
     cosine: float
 
 
@@ -3258,7 +3258,7 @@ def place(brain: _Brain, draft: Draft) -> WriteResult:
         reinforce(brain, target, draft, decision)
         return WriteResult(target["id"], False, decision)
     gist = None                     # the trace whose place a rewording shares in recall
-    if target is not None and decision.relation == "similar" and not draft.quarantine and (
+    if target is not None and near[0].reworded and not draft.quarantine and (
             target["scope_id"] == scope and 1 - decision.novelty >= brain.config.gate_gist):
         gist = target["gist_id"] or target["id"]
     ident = insert(brain, draft, scope, gist, decision)
@@ -3270,6 +3270,21 @@ def place(brain: _Brain, draft: Draft) -> WriteResult:
     return WriteResult(ident, True, decision)
 
 
+def _live_kin(brain: _Brain, units: Mapping[int, float],
+              scopes: Sequence[int]) -> list[tuple[sqlite3.Row, int]]:
+    """(row, units shared) of the current, trusted traces that share most with a text."""
+    config, store = brain.config, brain.store
+    for most in (config.gate_compare, 16 * config.gate_compare):    # old versions may stand before
+        kin = store.index.kin(units, scopes, rarest=config.gate_probe, most=most)
+        near = [(ident, shared) for share, ident, shared in kin if share >= config.gate_coverage]
+        rows = store.traces([ident for ident, _ in near]) if near else {}
+        live = [(rows[ident], shared) for ident, shared in near if ident in rows
+                and rows[ident]["valid_to"] is None and not rows[ident]["quarantined"]]
+        if len(live) == len(near) or len(kin) < most:
+            break
+    return live[:config.gate_compare]
+
+
 def neighbours(brain: _Brain, draft: Draft, scope: int) -> list[Neighbour]:
     """The live traces most like a draft, what says most first; near twins are compared in full."""
     config, store = brain.config, brain.store
@@ -3277,21 +3292,20 @@ def neighbours(brain: _Brain, draft: Draft, scope: int) -> list[Neighbour]:
     scopes, total = list(counts), sum(counts.values())
     units = {unit: rarity(sum(store.index.holders(s, unit) for s in scopes), total)
              for unit in dict.fromkeys(unit_of(word) for word in draft.words[:400])}
-    kin = [row for row in store.index.kin(units, scopes, rarest=config.gate_probe,
-                                          most=config.gate_compare) if row[0] >= config.gate_coverage]
-    rows = store.traces([ident for _, ident, _ in kin]) if kin else {}
-    near, known = [], None
-    for _, ident, shared in kin:
-        row = rows.get(ident)
-        if row is None or row["valid_to"] is not None or row["quarantined"]:
-            continue
+    near: list[Neighbour] = []
+    known = None
+    for row, shared in _live_kin(brain, units, scopes):
         twin, alike = distance(len(units), row["n_words"], shared, spaced=draft.text.isascii())
-        if twin:
+        if not twin and alike < config.gate_link:
+            continue
+        said = Comparison("similar", alike, f"{shared} of {len(units)} words are shared")
+        if twin or len(units) <= 30:
             known = known or facts(draft.text)
-            near.append(Neighbour(row, compare(known, brain.facts_of(row)), True, 0.0))
-        elif alike >= config.gate_link:
-            near.append(Neighbour(row, Comparison(
-                "similar", alike, f"{shared} of {len(units)} words are shared"), False, 0.0))
+            said = compare(known, brain.facts_of(row))
+        reworded = said.relation == "similar"
+        if not twin and said.relation in ("update", "contradiction"):
+            said = said._replace(relation="similar")    # too far apart to be about the same
+        near.append(Neighbour(row, said, reworded, 0.0))
     near.sort(key=lambda n: (_ORDER[n.comparison.relation], -n.comparison.overlap))
     if near:
         near[0] = near[0]._replace(cosine=_nearness(brain, draft, near[0].row))
@@ -3444,6 +3458,10 @@ class _Recall:
         buckets = self.store.index.bucket
         weights = {word: rarity(sum(len(buckets(s, unit_of(word))) for s in self.filled)
                                 // POINTERS_PER_HOLDER, self.total) for word in self.cue.words}
+        # An identifier that no trace spells so is known by its parts.
+        weights = {w: x for w, x in weights.items() if any(
+            buckets(s, unit_of(w)) for s in self.filled) or not any(
+            w != part and w.startswith(part) for part in weights)}
         if len(weights) > CUE_TERMS:
             unknown = rarity(0, self.total)
             known = {w: x for w, x in weights.items() if x < unknown} or weights
@@ -3860,6 +3878,16 @@ def _changed(store: TraceStore, at: float, what: str, acts: Mapping[str, list[_C
         if _ACTS[act][1]:
             store.run_many(_ACTS[act][1], [(*after, *ids) for ids, _, after in changes])
     return sleep_id
+
+
+def lease_holds(lease: str, now: float) -> bool:
+    """Whether "time pid" is another living process's, not older than ten minutes nor of the future.
+
+    >>> lease_holds("", 1000.0), lease_holds(f"990 {os.getpid()}", 1000.0)
+    (False, False)
+    """
+    at, _, pid = lease.partition(" ")
+    return bool(pid) and 0 <= now - float(at) < 600 and pid != str(os.getpid()) and runs(int(pid))
 
 
 def _has_work(store: TraceStore) -> bool:
@@ -4380,10 +4408,18 @@ class Hippocampus(_Brain):
         with self.store.reading():
             if not _has_work(self.store):
                 return None
-        if self.config.backups_keep:
-            self.store.backup("sleep", self.config.backups_keep)
-        with self.store.writing():
-            dream = _sleep(self) if _has_work(self.store) else None     # who slept meanwhile?
+        with self._writing():
+            if not _has_work(self.store) or lease_holds(self.store.meta("sleeping"), time.time()):
+                return None                 # another process has slept, or is at it
+            self.store.set_meta("sleeping", f"{time.time():.0f} {os.getpid()}")
+        try:
+            if self.config.backups_keep:
+                self.store.backup("sleep", self.config.backups_keep)
+            with self.store.writing():
+                dream = _sleep(self) if _has_work(self.store) else None
+        finally:
+            with suppress(StoreError), self.store.writing():
+                self.store.set_meta("sleeping", "")
         self.store.checkpoint()
         return dream
 
