@@ -88,17 +88,20 @@ class Record:
     """
 
     _fields: tuple[str, ...] = ()
+    _names: frozenset[str] = frozenset()
     _defaults: dict[str, object] = {}
 
     def __init_subclass__(cls) -> None:
         cls._fields = tuple(cls.__dict__.get("__annotations__", {}))
+        cls._names = frozenset(cls._fields)
         cls._defaults = {name: cls.__dict__[name] for name in cls._fields if name in cls.__dict__}
 
     def __init__(self, *values: object, **named: object) -> None:
         given = dict(zip(self._fields, values, strict=False), **named)
-        if len(values) > len(self._fields) or not given.keys() <= set(self._fields) or (
-                any(f not in given and f not in self._defaults for f in self._fields)):
-            raise TypeError(f"{type(self).__name__} takes {', '.join(self._fields)}")
+        if given.keys() != self._names:
+            given = {**self._defaults, **given}
+            if given.keys() != self._names:
+                raise TypeError(f"{type(self).__name__} takes {', '.join(self._fields)}")
         self.__dict__.update(given)
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -217,7 +220,6 @@ class MemoryConfig(Record):
     # Novelty gate.
     gate_probe: int = 6             # rarest units probed for neighbours of a new text
     gate_compare: int = 4           # neighbours compared in full
-    gate_coverage: float = 0.28     # [0,1] shared rarity mass below which no comparison is made
     gate_link: float = 0.5         # [0,1] overlap from which two texts are linked
     gate_gist: float = 0.5          # [0,1] overlap from which a rewording shares its place in recall
     # Retention (Ebbinghaus 1885 in form): strength * exp(-age / tau), age in the scope's days.
@@ -908,28 +910,27 @@ class VotingIndex:
             found = self._holders[scope, unit] = low.translate(_ODD).count(1)
         return found
 
-    def kin(self, units: Mapping[int, float], scopes: Sequence[int], *, rarest: int, most: int,
-            budget: int = 150) -> list[tuple[float, int, int]]:
-        """(share of the units' weight, id, units shared) of traces that hold the rarest units.
+    def kin(self, units: Sequence[int], scopes: Sequence[int], *, rarest: int, most: int,
+            budget: int = 150) -> list[tuple[int, int]]:
+        """(units shared, id) of the traces that share most with a text, most first.
 
-        `units` maps unit to weight.  Votes on at most about `budget` pointers of the `rarest`
-        units, then looks the `most` best candidates up in all buckets; highest share first.
+        Votes on about `budget` pointers of the `rarest` units at most, then looks the `most` best
+        candidates up in all buckets.
         """
-        found = sorted(((bucket, weight) for unit, weight in units.items() for scope in scopes
-                        if (bucket := self.bucket(scope, unit))), key=lambda pair: len(pair[0]))
+        found = sorted((bucket for unit in units for scope in scopes
+                        if (bucket := self.bucket(scope, unit))), key=len)
         votes: dict[int, float] = {}
-        for bucket, weight in found[:rarest]:
+        for bucket in found[:rarest]:
             if len(bucket) > budget and votes:
                 break
+            weight = 1 / (1 + len(bucket).bit_length())
             for pointer in bucket[-max(budget, 1):]:
                 if pointer & 1:
                     votes[pointer >> 8] = votes.get(pointer >> 8, 0.0) + weight
             budget -= len(bucket)
-        total, kin = sum(units.values()) or 1.0, []
-        for ident in sorted(votes, key=votes.__getitem__, reverse=True)[:most]:
-            held = [weight for bucket, weight in found if impact_of(bucket, ident) & 1]
-            kin.append((sum(held) / total, ident, len(held)))
-        return sorted(kin, reverse=True)
+        best = sorted(votes, key=votes.__getitem__, reverse=True)[:most]
+        return sorted(((sum(impact_of(bucket, ident) & 1 for bucket in found), ident)
+                       for ident in best), reverse=True)
 
     def vote(self, cue: Mapping[int, float], scopes: Sequence[int], *, budget: int = 30_000,
              limit: int = 400) -> dict[int, float]:
@@ -3270,13 +3271,13 @@ def place(brain: _Brain, draft: Draft) -> WriteResult:
     return WriteResult(ident, True, decision)
 
 
-def _live_kin(brain: _Brain, units: Mapping[int, float],
-              scopes: Sequence[int]) -> list[tuple[sqlite3.Row, int]]:
+def _live_kin(brain: _Brain, units: Sequence[int], scopes: Sequence[int]) -> list[tuple[Any, int]]:
     """(row, units shared) of the current, trusted traces that share most with a text."""
     config, store = brain.config, brain.store
+    live: list[tuple[Any, int]] = []
     for most in (config.gate_compare, 16 * config.gate_compare):    # old versions may stand before
         kin = store.index.kin(units, scopes, rarest=config.gate_probe, most=most)
-        near = [(ident, shared) for share, ident, shared in kin if share >= config.gate_coverage]
+        near = [(ident, shared) for shared, ident in kin if shared * 4 >= len(units)]
         rows = store.traces([ident for ident, _ in near]) if near else {}
         live = [(rows[ident], shared) for ident, shared in near if ident in rows
                 and rows[ident]["valid_to"] is None and not rows[ident]["quarantined"]]
@@ -3287,11 +3288,9 @@ def _live_kin(brain: _Brain, units: Mapping[int, float],
 
 def neighbours(brain: _Brain, draft: Draft, scope: int) -> list[Neighbour]:
     """The live traces most like a draft, what says most first; near twins are compared in full."""
-    config, store = brain.config, brain.store
-    counts = store.trace_counts([scope, 1])
-    scopes, total = list(counts), sum(counts.values())
-    units = {unit: rarity(sum(store.index.holders(s, unit) for s in scopes), total)
-             for unit in dict.fromkeys(unit_of(word) for word in draft.words[:400])}
+    config = brain.config
+    scopes = list(brain.store.trace_counts([scope, 1]))
+    units = list(dict.fromkeys(unit_of(word) for word in draft.words[:400]))
     near: list[Neighbour] = []
     known = None
     for row, shared in _live_kin(brain, units, scopes):

@@ -1352,6 +1352,38 @@ def test_whichever_statement_fails_nothing_is_half_done(act, alone, clock, monke
         assert said(hippo, "mast spruce")[0] == "The mast is of spruce"
 
 
+def test_an_error_inside_a_search_is_never_reported_as_no_memories(alone, clock, monkeypatch):
+    connecting_by(monkeypatch, FailingConnection)
+    with Hippocampus.open(alone, clock=clock) as hippo:
+        put(hippo, "The mast is of spruce", "Anchors weigh 300 kg")
+        found, failures = [], 0
+        while not found:
+            FailingConnection.left = failures
+            try:
+                found = said(hippo, "mast spruce")
+                assert found == ["The mast is of spruce"]
+            except rm.StoreError:
+                failures += 1
+            FailingConnection.left = -1
+        assert failures > 2
+
+
+def test_the_journal_holds_cue_answer_verdict_and_reward_of_every_call(hippo, alone):
+    mast, = put(hippo, "The mast is of spruce")
+    packet = hippo.recall("which wood is the mast?")
+    hippo.recall("dentist")
+    hippo.reflect([mast], 0.5)
+    hippo.consolidate()
+    rows = sql(alone, "SELECT op, data FROM events ORDER BY seq")
+    events = [(op, json.loads(data or "{}")) for op, data in rows]
+    assert [op for op, _ in events] == ["remember", "recall", "recall", "reflect", "sleep"]
+    remembered, answered, missed, reflected, slept = (data for _, data in events)
+    assert remembered["action"] == "create" and reflected["reward"] == 0.5 and "committed" in slept
+    assert answered["cue"] == "which wood is the mast?" and answered["ids"] == [mast]
+    assert answered["confidences"] == [packet.items[0].confidence] and answered["ms"] > 0
+    assert (answered["abstained"], missed["abstained"], missed["ids"]) == (False, True, [])
+
+
 FULL_DISK = """
 import resource, signal, sys
 sys.path.insert(0, sys.argv[1])
@@ -2147,7 +2179,7 @@ def test_the_brief_fed_back_is_known_and_does_not_grow(hippo):
 
 
 def test_report_counts_what_happened(brains, clock, cli, tmp_path):
-    hippo = brains("b", gate_link=0.5)
+    hippo = brains("b", gate_link=0.61)
     grain, = put(hippo, "Grain is weighed twice", kind="semantic")
     put(hippo, "grain is weighed twice!", kind="semantic")
     clock.pass_days(1)
@@ -2169,7 +2201,7 @@ def test_report_counts_what_happened(brains, clock, cli, tmp_path):
     assert 0 < report["latency_ms"]["p50"] <= report["latency_ms"]["p95"]
     assert report["writes_per_recall"] > 0 and report["sleeps"][-1]["retention_pct"] > 0
     assert report["reinforced"][0]["id"] == grain and report["fading"]
-    assert report["config"]["gate_link"] == {"value": 0.5, "from": "given"}
+    assert report["config"]["gate_link"] == {"value": 0.61, "from": "given"}
     assert report["config"]["gate_gist"]["from"] == "default"
     shown = cli("report", "--path", tmp_path / "b").out
     assert [word for word in ("semantic", "superseded", "reinforce", "p95", "abstained", "weighed",
