@@ -89,10 +89,10 @@ class Record:
 
     _fields: tuple[str, ...] = ()
     _names: frozenset[str] = frozenset()
-    _defaults: dict[str, object] = {}
+    _defaults: Mapping[str, object] = {}
 
     def __init_subclass__(cls) -> None:
-        cls._fields = tuple(cls.__dict__.get("__annotations__", {}))
+        cls._fields = tuple(cls.__annotations__)
         cls._names = frozenset(cls._fields)
         cls._defaults = {name: cls.__dict__[name] for name in cls._fields if name in cls.__dict__}
 
@@ -531,7 +531,8 @@ def tokens(text: str) -> list[str]:
     """
     if not text.isascii():
         text = _RUN.sub(r" \1 ", _compose(text))
-    return _TOKEN.findall(text)
+    found: list[str] = _TOKEN.findall(text)
+    return found
 
 
 def _kind(token: str) -> str:
@@ -1083,10 +1084,16 @@ def complete(cue: Mapping[int, float], assemblies: Iterable[Iterable[int]],
 
 
 # === 9. Gate ===
-# What two texts are to each other: vetoes first.
+# What two texts are to each other.  "same" is no similarity: to an embedder "port 8080" and "port
+# 8081", or a text and its denial, are closer than most paraphrases: no cosine threshold parts them.
+# Each text is rewritten once into a canonical form, and equal forms are the same: an unforeseen
+# word is a difference, a missing rule only costs a "similar".
+#   tokens -> phrases of one meaning -> quantities -> fronted phrases to the end -> a few rewritings
+# Measured: 0 merges in 1,380 near misses, 9,000 one-token changes; 58 of 99 paraphrases.
 
 class Comparison(Record):
     """What two texts are to each other, the share of content in common, and why in words."""
+
     relation: str                   # "same", "similar", "update", "contradiction" or "different"
     overlap: float
     reason: str
@@ -1094,298 +1101,157 @@ class Comparison(Record):
 
 class Facts(Record):
     """One text analysed for comparison; every field is derived from the text alone."""
+
     plain: tuple[str, ...]          # folded tokens without punctuation: equal means same
-    form: str                       # canonical form: equal, and `exact` alike, means same
-    exact: frozenset[str]           # careful lemmas, so that a rough verb key merges no nouns
-    verbs: frozenset[str]           # rough keys of participles, excused from `exact`
-    units: frozenset[str]           # content stems and bigrams, for the overlap
+    form: str                       # canonical form: equal means same; "" for a long text
+    cased: frozenset[str]           # tokens as written where their case may speak
+    units: frozenset[str]           # content terms, for the overlap
     words: tuple[str, ...]          # content words in order, to explain a difference
 
 
 def _table(rows: str) -> dict[str, str]:
-    """{word: name} of "name: word word; name: word"; "_" in a word is a space.
-    >>> _table("a: b c_d; e: f")
-    {'b': 'a', 'c d': 'a', 'f': 'e'}
-    """
-    pairs = (row.split(":", 1) for row in fold(rows).split(";"))
+    """{word: name} of "name: word word; name: word"; "_" in a word is a space."""
+    pairs = (row.split(":") for row in rows.split(";"))
     return {word.replace("_", " "): " ".join(name.split())
             for name, words in pairs for word in words.split()}
 
 
 # Number words; articles (un, ein) stay out, for they mostly point.
-NUMBERS = _table("""0: zero ноль cero null; 1: one один одна одно eins; 2: two два две двух dos
-zwei; 3: three три трех tres drei; 4: four четыре четырех cuatro vier; 5: five пять пяти cinco funf;
-6: six шесть шести seis sechs; 7: seven семь семи siete sieben; 8: eight восемь восьми ocho acht; 9:
-nine девять девяти nueve neun; 10: ten десять десяти diez zehn; 12: twelve двенадцать doce zwolf;
-15: fifteen пятнадцать quince; 20: twenty двадцать veinte zwanzig; 30: thirty тридцать тридцати
-treinta dreissig; 40: forty сорок cuarenta; 50: fifty пятьдесят cincuenta; 60: sixty шестьдесят
-sesenta sechzig; 90: ninety noventa; 100: hundred сто cien hundert""")
-CJK_NUMBER = Regex("[一二三四五六七八九](?=[年月日天时時点點个個次回小分秒周週])")
-CJK_DIGITS = {ord(c): str(i) for i, c in enumerate("〇一二三四五六七八九")}
-# Units: factor and family, "1000 ms" for second.
-UNITS = _table("""1 ms: ms msec millisecond milliseconds мс миллисекунд milisegundos; 1000 ms: s sec
-secs second seconds с сек секунд секунды segundo segundos sekunde sekunden; 60000 ms: min mins
-minute minutes мин минут минуты минута minuto minutos minuten; 3600000 ms: h hr hrs hour hours ч час
-часа часов hora horas stunde stunden; 1 day: d day days день дня дней dia dias tag tage tagen 天; 7
-day: week weeks неделя недели недель semana semanas woche wochen; 1 month: month months месяц месяца
-месяцев mes meses monat monate; 1 year: year years yr yrs год года лет ano anos jahr jahre jahren 年;
-1 byte: byte bytes байт байта; 1000 byte: kb kilobyte kilobytes кб; 1000000 byte: mb megabyte
-megabytes мб мегабайт; 1000000000 byte: gb gigabyte gigabytes гб гигабайт; 1000000000000 byte: tb
-terabyte terabytes тб; 1 mg: mg milligram milligrams мг; 1000 mg: g gram grams г грамм gramos gramm;
-1000000 mg: kg kilo kilos kilogram kilograms кг килограмм;
-1 pct: % percent процент процента процентов prozent; 1 eur: € eur euro euros евро;
-1 usd: $ usd dollar dollars доллар доллара долларов dolares; 1 rub: ₽
-руб рубль рубля рублей; 1 am: am утра; 1 pm: pm вечера""")
-LETTERS = frozenset("счгd")         # units that are also words: units only at an end
-SCALES = _table("1000: k thousand тыс тысяч тысячи mil; 1000000: million млн")
-# Phrases of one meaning: frequencies, abbreviations, obligations, contractions.
-PHRASES = _table("""@hourly: each_hour every_hour once_an_hour once_per_hour hourly ежечасно
-раз_в_час каждый_час cada_hora jede_stunde stundlich; @daily: each_day every_day once_a_day
-once_per_day daily ежедневно раз_в_день каждый_день cada_dia diariamente jeden_tag taglich; @weekly:
-each_week every_week once_a_week once_per_week weekly еженедельно раз_в_неделю каждую_неделю
-cada_semana semanalmente jede_woche wochentlich; @monthly: each_month every_month once_a_month
-monthly ежемесячно раз_в_месяц каждый_месяц cada_mes mensualmente monatlich; @yearly: each_year
-every_year once_a_year yearly annually ежегодно раз_в_год anualmente jahrlich; %: per_cent
-por_ciento; before: prior_to; must: have_to has_to; each: every; some: a_few; db: database
-база_данных базы_данных базу_данных базе_данных бд base_de_datos bd datenbank; kubernetes: k8s;
-postgresql: postgres; repository: repo; config: configuration cfg; environment: env; documentation:
-docs; production: prod прод; because: due_to; need: requires require needs hace_falta hacen_falta
-se_necesita se_necesitan necesita necesitan requiere requieren; нужен: нужна нужно нужны требуется
-требуются; do not: don't; does not: doesn't; is not: isn't; are not: aren't; was not: wasn't; will
-not: won't; can not: can't cannot; must not: mustn't; should not: shouldn't; did not: didn't""")
-FIRST: dict[str, list[tuple[list[str], list[str]]]] = {}
-for _phrase, _name in sorted(PHRASES.items(), key=lambda item: -len(item[0])):
-    FIRST.setdefault(_phrase.split()[0], []).append((_phrase.split(), _name.split()))
-# Function words by language and role.  drop: says nothing; be: copula and passive; prep, clause:
-# mark a phrase; we: nobody in particular; time: may move; each: stands before a time.
-_TIMES = "@hourly @daily @weekly @monthly @yearly"
-LEXICON: dict[str, dict[str, str]] = {"": {}}
-LEXICON["en"] = _table(f"""drop: the a an its; be: is are be get gets am; we: we; prep: in on at to
-from by with without for into onto about under over above below against per via through between
-among during within since as near behind inside outside than out off up down before after until;
-clause: if when unless while because once although whenever; each: each; time: monday tuesday
-wednesday thursday friday saturday sunday mondays tuesdays wednesdays thursdays fridays saturdays
-sundays morning evening afternoon night noon midnight today tomorrow yesterday weekend weekends
-{_TIMES}""")
-LEXICON["ru"] = _table(f"""drop: это; be: есть; we: мы; each: каждый каждую каждое каждые; prep: в
-во на к ко с со из от до по о об у за для при под над перед после через без между про; clause: если
-когда пока чтобы; time: понедельник вторник среду четверг пятницу субботу воскресенье утром вечером
-днем ночью {_TIMES}""")
-LEXICON["es"] = _table(f"""drop: el la los las un una; be: es son; se: se; prep: en a al por para
-con sin sobre desde hasta durante entre bajo ante contra; clause: si cuando antes despues porque
-mientras aunque; each: cada; time: lunes martes miercoles jueves viernes sabado domingo manana tarde
-noche {_TIMES}""")
-LEXICON["de"] = _table(f"""be: ist sind; we: wir; prep: in im auf an am von vom zu zum zur mit ohne
-fur bei aus uber unter um bis gegen; clause: wenn falls bevor nachdem weil vor nach solange; each:
-jeden jede jedes; time: montags dienstags mittwochs donnerstags freitags samstags sonntags morgens
-abends nachts {_TIMES}""")
-HINTS = {lang: frozenset(words.split()) for lang, words in {
-    "es": "el la los las del de que se en y con por para un una es son al no cada ya",
-    "de": "der die das den dem ist sind wird nicht auf und mit von zu im ein vor",
-    "en": """the an of to is are in on for and at with by must be not from it we has if when
-each after before every does do"""}.items()}
-# Prepositions whose phrase belongs to the verb; the others may belong to the phrase before them.
-FREE = frozenset("""by from to before after until since из от до после к desde hasta a al von
-zu""".split())
-IRREGULAR = _table("""keep: kept; build: built; send: sent; hold: held; write: written; make: made;
-show: shown; give: given; take: taken; find: found; choose: chosen; bring: brought; sell: sold; pay:
-paid; teach: taught; feed: fed; lead: led; see: seen; drive: driven; draw: drawn; do: done; break:
-broken; buy: bought; lend: lent; spend: spent; steal: stolen; wear: worn""")
-SAME_PARTICIPLE = frozenset("read put set cut hit split shut cast reset".split())
-NEEDS = "(?:need|requir|нужен|требует|требуют)"
-PLACES = "(?:liv|resid|locat|stor|keep|лежит|хранится)"
-PLURAL = frozenset("are were have do".split())      # what follows a plural, never a name
-INVARIANT = frozenset("""news goods customs windows means lens glasses species series sales imaps
-ldaps macos cors""".split())
-SPELLINGS = [(Regex(old), new) for old, new in (
-    (r"^(\w{2,}[bilmnpv])our(?=$|ite|ed|able|er|ful)", r"\1or"), ("ence$", "ense"),
-    (r"^(\w{3,})tre$", r"\1ter"), (r"^(\w{3,})is(e|ed|er|ing|ation)$", r"\1iz\2"),
-    (r"^(\w{3,})ogue$", r"\1og"))]
-VOWEL = Regex("[aeiouy]")                      # http and https are two words
-LIMITS = frozenset("limit cap max maximum limite limitado maximo лимит ограничен".split())
-HOLLOW = frozenset("= de @we esta estan".split())
-CONJUNCTIONS = frozenset("and or y o и или".split())
-VERBS = frozenset("""need needed require required live reside located store stored keep kept hold
-contain limited capped""".split()) | LIMITS
-# Russian finite verbs that no common noun ends like: they end a phrase and may be impersonal.
-VERB = Regex(".(?:[еи]тся|[юяау]тся|[аяуе]ют|[аяу]ет|[аяу]ем)$|нужен|требу|лежит$|^need$")
-SLAVIC = Regex("(.{3,}?)(?:(?:ет|ит|ут|ют|ят|ат)ся|((?<=[аяуе])ют|ят|(?<=[аяу])ем|"
-                    "(?<![бвгджзклмнпрстфхцчшщь]н)(?<=[лрнвб])им))")
-CASES = Regex("(?<=..)(?:и?ями|ами|иях|[ая]х|[ое]в|[еоиы]и|[ое]м|и[юяе]|[ыиаяуюеоь])(?= |$)")
-ALIKE = _table("for: для para; in: в en; to: к")    # markers of one meaning
-ROLE = {"be": "=", "we": "@we", "se": "se"}
-# Signs: the kind of difference that a word makes.
-SIGNS = _table("""not: not no never @forbid nor neither none nobody nothing without dropped
-discontinued ceased отказались отказался прекратили dejo dejamos beendet eingestellt не нет нельзя
-никто никогда ничего без ни nunca nadie nada jamas ningun sin tampoco nicht kein keine nie niemals
-ohne 不 没 未 无 禁 ない せん 不可; all: all each everyone everybody always все всех всегда каждый todos todas
-siempre cada alle immer 所 总 都; some: some sometimes few any иногда некоторые algunos algunas einige
-manche 部; only: only solely только лишь solo solamente nur 只 仅; least: least minimum min минимум
-меньше minimo mindestens 少; most: most maximum max максимум больше maximo hochstens 多; almost:
-almost nearly почти casi fast; must: must should должен надо debe muss 必; may: may can could might
-puede pueden можно kann darf 可""")
-# Words that announce a new state of affairs.
-CHANGES = Regex("|".join(fold("""now$ moved migrated switched replaced raised lowered increased
-reduced renamed changed anymore longer$ new$ since$ cancel reopen revoked retired handed became
-turned upgraded теперь переех переш перевел перене подня сниз увелич уменьш переимен смени замени
-стал[аио]?$ ahora subio bajo$ paso$ pasamos cambi corrig jetzt erhoht gesenkt gewechselt umgezogen 换
-改 现 起 変""").split()))
-# Opposites by the start of a word: one side / the other.
-SIDES: dict[str, frozenset[int]] = {}
-for _n, _row in enumerate(fold("""allow permit accept разреш можно erlaub gestattet admit permite 允
-/ forbid prohib disallow bann den reject запрещ нельзя verboten untersagt 禁; enabl включ activ /
-disabl выключ отключ desactiv; shared common public общ / private separate exclusive отдельн;
-parallel concurr параллельн / sequent serial последов строго; open / clos lock; start begin начина /
-end finish stop заканч конча; mandator requir oblig обязательн / option необязательн; encrypt
-зашифров / clear plain unencrypt открыт; retry retries / give gives; stateless / state; committed /
-ignored gitignored; utc / local; all all each все / nobody none никто; on / off; up / down; in /
-out; left / right; before / after; first / last; read / write; 总 / 从""").split(";"), 1):
-    for _sign, _side in zip((1, -1), _row.split("/")):
-        for _start in _side.split():
-            SIDES[_start] = SIDES.get(_start, frozenset()) | {_sign * _n}
-PREFIXES = ("un", "in", "im", "ir", "il", "non", "dis", "de", "a", "не", "без", "des", "ine")
-# Rewriting of the whole line, before it is cut: openers, prohibitions, clefts, "size of upload".
-LINE = tuple((Regex(old), new) for old, new in (
-    ("^ (?:by the way|remember that|note that|please|кстати|por cierto|recuerda que)(?: ,)? ", " "),
+_NUMBERS = _table("""0: zero ноль cero; 1: one один одна; 2: two два две dos; 3: three три tres; 4:
+four четыре cuatro; 5: five пять cinco; 6: six шесть seis; 7: seven семь siete; 8: eight восемь
+ocho; 9: nine девять nueve; 10: ten десять diez""")
+# What may follow a number: factor and family, "1000 ms" for second.
+_UNITS = _table("""1 ms: ms milliseconds мс; 1000 ms: s sec second seconds сек секунд segundos
+sekunden; 60000 ms: min minute minutes мин минут minutos minuten; 3600000 ms: h hr hour hours ч час
+часа часов horas stunden; 1 day: day days день дня дней dia dias; 7 day: week weeks; 1 byte: byte
+bytes; 1000 byte: kb; 1000000 byte: mb megabyte megabytes мб; 1000000000 byte: gb gigabyte gigabytes
+гб; 1 g: g gram grams г; 1000 g: kg kilos кг; 1 pct: % percent процент процентов; 1000: k thousand
+тыс тысяч mil; 1000000: million млн""")
+# Phrases of one meaning: frequencies, obligations, abbreviations, spellings, contractions.
+_PHRASES = _table("""@hourly: each_hour every_hour once_an_hour hourly ежечасно раз_в_час
+cada_hora; @daily: each_day every_day once_a_day daily ежедневно раз_в_день каждый_день cada_dia
+diariamente; @weekly: each_week every_week once_a_week weekly еженедельно раз_в_неделю каждую_неделю
+cada_semana; %: per_cent por_ciento; before: prior_to; must: have_to has_to; each: every; some:
+a_few; need: requires require needs hace_falta hacen_falta necesita necesitan requiere requieren; is
+need: is_required are_required is_needed are_needed; db: database база_данных бд base_de_datos bd;
+kubernetes: k8s; postgresql: postgres; config: configuration; production: prod прод; color: colour;
+favorite: favourite; license: licence; catalog: catalogue; organize: organise; do not: don't; does
+not: doesn't; is not: isn't; are not: aren't; will not: won't; can not: can't cannot; must not:
+mustn't""")
+_FIRST: dict[str, list[tuple[list[str], list[str]]]] = {}
+for _phrase, _name in sorted(_PHRASES.items(), key=lambda item: -len(item[0])):
+    _FIRST.setdefault(_phrase.split()[0], []).append((_phrase.split(), _name.split()))
+# Function words; the most in a text tell its language.  drop: says nothing; verb: ends a fronted
+# phrase; prep, clause: mark a phrase; time: may move; each: before a time; "": the rest.
+_LEXICON = {"es": _table("""drop: el la los las un una; verb: is need se; prep: en al por para con
+sin sobre desde hasta durante; clause: si cuando porque mientras aunque; each: cada; time: lunes
+martes miercoles jueves viernes sabado domingo manana tarde noche @hourly @daily @weekly; : de del
+que no y ya a es son""")}
+_LEXICON["en"] = _table("""drop: the a an its; verb: is need; prep: in on at to from by with
+without for into under over through between during since as before after until; clause: if when
+unless while because once; each: each; time: monday tuesday wednesday thursday friday saturday
+sunday weekends morning evening night noon midnight today tomorrow yesterday @hourly @daily @weekly;
+: of and must not it we has do does""")
+_LEXICON["ru"] = _table("""drop: это; clause: если когда пока; time: @hourly @daily @weekly; : в во
+на к с со из от до по о об у за для не и или""")
+_LEXICON["de"] = _table(": der die das den dem ein ist sind wird nicht auf und mit von zu im")
+# Prepositions of the verb; the others may belong to the phrase before them.
+_FREE = frozenset("by from to before after until since desde hasta al".split())
+# The line: copula, openers, prohibitions, clefts.
+_LINE = [(Regex(old), new) for old, new in (
+    (r" (?:are|es|son|gets?(?= (?:\w+ed|\w*built|sent) ))(?= )", " is"),
+    ("^ (?:by the way|remember that|note that|please|кстати|por cierto)(?: ,)? ", " "),
     ("^ (?:do not|never) ", " @forbid "),
-    (r"^ (?:нельзя (?=\S+ть )|(?:никогда )?не (?=\S+(?:ть|(?<!л)и|ите) ))(\S+?)(?:и?ть|ите|и) ",
+    (r"^ (?:нельзя (?=\S+ть )|(?:никогда )?не (?=\S+(?:ть|(?<!л)и|[аяу]й) ))(\S+?)(?:и?ть|[ий]) ",
      r" @forbid \1 "),
-    (r"^ ([^,=]+?) (?:is|are) what ([^,]+) $", r" \2 \1 "),
-    (r"^ ([^,=]+?) (?:is|are) where ([^,]+) $", r" \2 in \1 "),
-    (r"((?:^| the| max| maximum) )(?!all|any|some|most|none|one|half|many|few|both)([a-z]+) of "
-     r"(?:the |an? )?([a-z0-9]+(?: [a-z0-9]+)?) (?=is |are |, |$)", r"\1\3 \2 ")))
-# Rewriting of the form: "=" is the copula, "~" a participle after it, "<m" an edge phrase marked m.
-CORE = tuple((Regex(old), new) for old, new in (
-    (r"^([^<]+) must not = (\S+)~", r"@forbid \2 \1"),
-    (r"^([^=<]+) = (\S+)~ <by ([^<]+?)(?= <|$)", r"\3 \2 \1"),
-    (r"^([^=<]+) = (not )?(\S+)~(?= <|$)", r"@we \2\3 \1"),
-    (r"^(?:([^<]*) )?se (\S+)", r"@we \2 \1"), (r"^(\S{2,}[aei])mo(?= )", r"@we \1"),
-    ("(?: |^)=(?= )", ""),
-    (rf"^(?!@we )([^<]+?) {NEEDS}~? ([^<]+?)(?= <|$)(?!.* <for)", r"need \2 <for \1"),
-    (rf"^(?:@we )?([^<]*?) ?\b{NEEDS}\b~? ?([^<]*?)(?=( <.*)? <for)", r"need \1 \2"),
-    (r"^(?!@)([^<]+?) (?:hold|contain|stor|содержит) ([^<]+?)(?= <|$)(?!.* <in)", r"@in \2 <in \1"),
-    (rf"^(?:@we {PLACES} ([^<]+?)|(?!@)([^<]+?) {PLACES})(?=( <[^<]*)* <in)", r"@in \1\2")))
+    (r"^ ([^,]+?) is what ([^,]+) $", r" \2 \1 "),
+    (r"^ ([^,]+?) is where ([^,]+) $", r" \2 in \1 "))]
+# Rewriting of the form ("<in x" may move): "x is 5" and "x: 5", converses.
+_FORM = [(Regex(old), new) for old, new in (
+    (r"(^| )is (?=[-+]?\d|run )", r"\1"), (r"^([^<]+?) se (\S+)", r"se \2 \1"),
+    ("^([^<]+?)(?<! is) need ([^<]+)$", r"need \2 <for \1"),
+    ("^([^<]+?) is need <for", r"need \1 <for"), ("^(need [^<]+) <para", r"\1 <for"))]
+# Signs: the kind of difference that a word makes.
+_SIGNS = _table("""not: not no never @forbid nor neither none nobody nothing without
+dropped не нет нельзя никто никогда ничего без отказались ni nunca nadie nada sin dejo
+nicht kein keine keinen keinem keiner keines nie niemals ohne beendet 不 没 未 无 禁 ない せん;
+all: all each everyone always все всех всегда todos todas siempre cada alle immer 所 总 都;
+some: some sometimes few any некоторые algunos; only: only только solo nur 只; least: least
+minimum min; most: most maximum max; almost: almost nearly почти casi; must: must should
+должен debe muss 必; may: may can could might puede pueden можно kann darf 可""")
+# Words that announce a new state of affairs.
+_CHANGES = Regex(
+    "(?:now|anymore|longer|new|since|paso|стал[аио]?)$|moved|migrat|switch|replac|rais|lowered|"
+    "increas|reduc|renam|chang|cancel|retired|became|upgrad|теперь|переех|перен|перев|подня|сниз|"
+    "увелич|уменьш|смени|замени|ahora|subio|cambi|jetzt|erhoht|换|改|现|変")
+# Opposites by the start of a word: one side / the other.
+_SIDES: dict[str, int] = {}
+for _n, _row in enumerate("""allow permit разреш можно permite 允 / forbid prohib disallow запрещ;
+enabl включ activ / disabl выключ отключ desactiv; shared public общ / private separate отдельн;
+open / clos lock; start begin / end finish stop; mandator requir обязательн / option необязательн;
+on / off; before / after; read / write; encrypt / clear plain""".split(";"), 1):
+    for _sign, _side_words in zip((_n, -_n), _row.split("/"), strict=True):
+        _SIDES |= dict.fromkeys(_side_words.split(), _sign)
+_PREFIXES = "un in im ir non dis des не".split()
 
-CJK = Regex("[\u0e00-\u0eff\u3005-\u3007\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
-TOKEN = Regex(r"[-=]>|<-|[<>=!]=+|&&|\|\||(?:(?<!\w)(?:--?|[+!])(?=\w)|[.~]{0,2}/?)"
-                   r"\w+(?:(?:[._/\\:@+#~=&'-]+|(?<=\d),(?=\d))\w+)*(?:\+\+|#)?|[^\s\w]")
-LONE = Regex(r"(?<!\S)-+(?!\S)|(?<=\d)\s+(?=000(?!\w))")      # a dash; a thousands space
-SILENT = frozenset(",.;:!'\"«»“”„…¿¡。、・「」《》")
-CODE = frozenset("{ } ( ) [ ] = == != < > >= <= -> => && || | * @ # \\".split())    # not prose
-QUOTED = Regex("[`'\"]([\\w.-]+)[`'\"]")      # an identifier: no plural either
-TITLES, BREAKS = frozenset("mr mrs ms dr st".split()), frozenset(".;!。")
-NOT = frozenset(fold("not no never yes нет не нельзя да nunca nicht nein").split())
-TIDY: dict[int, str | None] = dict.fromkeys([*range(0x200b, 0x2010), 0xfeff, 0xad, 0xfe0f])
-TIDY |= {ord(old): new for old, new in zip("’‘ʼ´–‑‐−", "''''----")}
-TIDY |= {ord("—"): " , ", ord("≥"): ">=", ord("≤"): "<=", ord("≠"): "!=", ord("`"): " "}
-# Before NFKC, which would turn 10² into 102.
-RAISED = {ord(c): f"^{i}" for i, c in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")} | {
-    ord("½"): " 1/2 ", ord("¼"): " 1/4 ", ord("¾"): " 3/4 "}
-MAX_WORDS = 200                                     # longer texts are the same only word by word
-AMOUNT = Regex(r"([-+]?\d+(?:[.,]\d+)*)([^\W\d_]*|[%$€₽])")
-COMMAS = Regex(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
-DURATION = Regex(r"\d[\d.e+]*(?:ms|day|month|year)")
+_CJK = Regex("[\u0e00-\u0eff\u3005-\u3007\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+_LEXEME = Regex(
+    r"[-=]>|<-|[<>=!]=+|&&|\|\||(?:(?<!\w)(?:--?|[+!])(?=\w)|[.~]{0,2}/?)"
+    r"\w+(?:(?:[._/\\:@+#~=&'-]+|(?<=\d),(?=\d))\w+)*(?:\+\+|#)?|[^\s\w]")
+_SILENT = frozenset(",.;:!'\"-«»“”„…¿¡。、・「」《》")
+# Signs that speak: nothing moves in such a text.  "@." is a full stop inside it.
+_FIXED = frozenset("{ } ( ) [ ] = == != < > >= <= -> => && || | * @ # \\ ? @.".split())
+_ANSWERS = frozenset("no yes not never нет да не нельзя nein".split())
+_TIDY: dict[int, str | None] = {
+    **dict.fromkeys([*range(0x200b, 0x2010), 0xfeff, 0xad, 0xfe0f]), ord("—"): " , ",
+    **{ord(old): new for old, new in zip("’‘ʼ´–‑‐−", "''''----", strict=True)},
+    **{ord(raised): f"^{i}" for i, raised in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")}}  # 10² is not 102
+_AMOUNT = Regex(r"([-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.(?!\d{3}(?!\d))\d+)?)([^\W\d_]*|%)")
+_MAX_WORDS = 200  # longer texts are the same only word by word
 
 
-def _tokens(text: str) -> tuple[tuple[str, ...], list[str], set[str]]:
-    """(folded tokens without punctuation, the same with it, words that may be names).
-    >>> _tokens("use a.py, x >= -5!")
-    (('use', 'a.py', 'x', '>=', '-5'), ['use', 'a.py', ',', 'x', '>=', '-5', '!'], set())
-    """
+def _tokens(text: str) -> tuple[list[str], list[str]]:
+    """(tokens as written, the same folded), without the punctuation at the end."""
     if not text.isascii():
-        text = unicodedata.normalize("NFKC", text.translate(RAISED))
-        text = CJK.sub(r" \g<0> ", CJK_NUMBER.sub(lambda m: m[0].translate(CJK_DIGITS), text))
-    quoted = QUOTED.findall(text)
-    text = LONE.sub(lambda m: "" if m[0].isspace() else ",", text.translate(TIDY))
-    found = TOKEN.findall(text)
-    marked = [fold(token) for token in found]
-    _stop(marked)
-    whole = tuple(token for token in marked if token)
-    plain = tuple(token for token in whole if token not in SILENT) or whole
-    names = {fold(word) for word in quoted}
-    for i, token in enumerate(found if not text.isupper() else ()):
-        if token[0].isupper() and (i or marked[1:2] and marked[1] not in PLURAL):
-            names.add(marked[i])
-            marked[i] += "'" * (token == "A" and i > 0)
-    return plain, [token for token in marked if token], names
+        text = _CJK.sub(r" \g<0> ", unicodedata.normalize("NFKC", text.translate(_TIDY)))
+    raw = [token for token in _LEXEME.findall(text.replace("`", " ")) if fold(token)]
+    while raw and raw[-1] in _SILENT:
+        raw.pop()
+    folded = [fold(token) for token in raw]
+    for i in range(1, len(folded)):
+        if raw[i] == "A" and not raw[i - 1].isupper():
+            folded[i] = "a'"  # "plan A" is not the article
+        elif folded[i] in ".;!。" or folded[i] == "," and folded[i - 1] in _ANSWERS:
+            folded[i] = "@."  # "No, pets are allowed"
+    return raw, folded
 
 
-def _stop(marked: list[str]) -> None:
-    """None; a full stop or comma that speaks becomes "@.": "No, pets are allowed"."""
-    last = max((i for i, token in enumerate(marked) if token not in SILENT), default=-1)
-    for i in range(1, last):
-        before, token = marked[i - 1:i + 1]
-        spoken = token == "," and before in NOT and (i == 1 or before == "нельзя")
-        if spoken or token in BREAKS and before not in TITLES:
-            marked[i] = "@."
-
-
-@lru_cache(4096)
-def _amount(word: str, lang: str) -> tuple[str, str]:
-    """(digits without thousands marks, unit letters) of a number, ("", "") of anything else.
-    >>> _amount("12,000", "en"), _amount("25mb", "en"), _amount("3.11.2", "en")
-    (('12000', ''), ('25', 'mb'), ('', ''))
+def _cased(raw: list[str], folded: list[str]) -> frozenset[str]:
+    """The folded tokens with their capitals; in every case where it says nothing: in a text all in
+    one case, or at its start.
     """
-    match = AMOUNT.fullmatch(NUMBERS.get(word, word))
-    if match is None or len(word) > 40 or COMMAS.fullmatch(match[1]) and lang not in ("en", ""):
-        return "", ""
-    digits = match[1]
-    if COMMAS.fullmatch(digits):
-        digits = digits.replace(",", "")
-    elif digits.count(",") == 1 and "." not in digits:
-        digits = digits.replace(",", ".")
-    return (digits, match[2]) if digits.count(".") < 2 and "," not in digits else ("", "")
-
-
-def _times(digits: str, factor: str) -> str:
-    """The product, exact, without trailing zeros.
-    >>> _times("1.50", "1000"), _times("0.25", "1")
-    ('1500', '0.25')
-    """
-    whole, _, part = digits.partition(".")
-    product = str(int(whole + part) * int(factor)).zfill(len(part) + 1)
-    cut = len(product) - len(part)
-    return f"{product[:cut]}.{product[cut:]}".rstrip("0").rstrip(".")
-
-
-def _measured(tokens: list[str], lang: str) -> list[str]:
-    """The tokens with numbers and quantities in one spelling.
-    >>> _measured(["1.5", "s"], "en") == _measured(["1500ms"], "en") == ["1500ms"]
-    True
-    """
-    out: list[str] = []
-    tokens = [*tokens, "", ""]
-    i = 0
-    while tokens[i]:
-        token, i = tokens[i], i + 1
-        digits, unit = _amount(token, lang)
-        if token in "$€₽" and _amount(tokens[i], lang)[0]:
-            tokens[i] += token
-            continue
-        scale = SCALES.get(unit or tokens[i]) if digits else None
-        if scale:
-            i += not unit
-            digits, unit = _times(digits, scale), ""
-        if digits and not unit and tokens[i] in UNITS and (
-                tokens[i] not in LETTERS or (tokens[i + 1] or ",") in SILENT):
-            unit, i = tokens[i], i + 1
-        factor, family = UNITS.get(unit, "1 ").split(" ")
-        if family in ("am", "pm") and digits.isdigit():
-            digits, unit, family = f"{int(digits) % 12 + 12 * (family == 'pm'):02}:00", "", ""
-        out.append(_times(digits, factor) + family if family else digits + unit or token)
-    return out
+    whole = "".join(raw)
+    blind = whole.isupper() or whole.islower()
+    said: set[str] = set()
+    for i, (token, word) in enumerate(zip(raw, folded, strict=True)):
+        if token.replace("'", "").isalpha() and (blind or i == 0 and (token[1:] or "a").islower()):
+            said |= {word, word.upper(), word.capitalize()}
+        elif token == word:
+            said.add(word)
+        else:
+            pairs = zip(token, word, strict=False)
+            said.add("".join(c.upper() if old.isupper() else c for old, c in pairs))
+    # Small letters throughout say nothing, but to a text that is small at its start alone.
+    return frozenset(said | {"^A" if whole.islower() else "^a" if whole[:1].islower() else ""})
 
 
 def _phrased(tokens: list[str]) -> list[str]:
-    """The tokens with phrases of one meaning made alike, the longest first.
-    >>> _phrased(["once", "a", "day"]) == _phrased(["daily"])
-    True
-    """
+    """The tokens, phrases of one meaning made alike, the longest first."""
     out: list[str] = []
     i = 0
     while i < len(tokens):
-        for phrase, name in FIRST.get(tokens[i], ()):
-            if len(phrase) == 1 or tokens[i:i + len(phrase)] == phrase:
+        for phrase, name in _FIRST.get(tokens[i], ()):
+            if tokens[i:i + len(phrase)] == phrase:
                 out += name
                 i += len(phrase)
                 break
@@ -1395,346 +1261,176 @@ def _phrased(tokens: list[str]) -> list[str]:
     return out
 
 
-def _language(tokens: Sequence[str]) -> str:
-    """The language with the most function words; "" where there is no lexicon, or only "a"."""
-    if max((token[0] for token in tokens), default="") >= "\u0400":
-        return "ru" if any("\u0430" <= token[0] <= "\u044f" for token in tokens) else ""
-    best = max((sum(map(HINTS[lang].__contains__, tokens)), lang) for lang in HINTS)
-    return best[1] if best[0] else "" if "a" in tokens else "en"
-
-
 @lru_cache(4096)
-def _lemma(word: str, lang: str) -> str:
-    """The word without plural or third-person ending, in American spelling; tense and voice stay.
-    >>> _lemma("colours", "en"), _lemma("copies", "en"), _lemma("class", "en")
-    ('color', 'copy', 'class')
-    """
-    if lang == "es":
-        word = re.sub("([ai])d[oa]s?$", r"\1do", word) if len(word) > 5 else word
-        word = re.sub("(?<=[aeo])s$|(?<=[lnrdz])es$", "", word) if len(word) > 4 else word
-        return re.sub("(?<=[ae])n$", "", word) if len(word) > 5 else word
-    if lang == "en" and word.endswith("'s"):
-        return word[:-2]                            # no further: James's is not Jame's
-    if lang != "en" or not word.isalpha() or word in INVARIANT:
-        return word
-    if len(word) > 3 and word[-1] == "s" and word[-2] not in "sui" and VOWEL.search(word):
-        word = re.sub("(?<=ss|sh|ch)es$|(?<=x)es$|s$", "", re.sub("(?<=..)ies$", "y", word))
-    for pattern, new in SPELLINGS:
-        word = pattern.sub(new, word) if len(word) > 4 else word
-    return word
+def _amount(word: str, lang: str) -> tuple[str, str]:
+    """(digits, unit letters) of a number, ("", "") of anything else or ambiguous."""
+    match = _AMOUNT.fullmatch(_NUMBERS.get(word, word))
+    if match is None or len(match[1]) > 14 or "," in word and lang != "en":
+        return "", ""  # what a float holds
+    return match[1].replace(",", ""), match[2]
 
 
-@lru_cache(4096)
-def _rough(word: str, lang: str = "en") -> str:
-    """One key for the forms of a verb: limited = limit, capped = cap, stored = store.
-    >>> _rough("stored") == _rough("stores"), _rough("capped")
-    (True, 'cap')
-    """
-    word = _lemma(word, lang)
-    word = IRREGULAR.get(word, word) if lang == "en" else word
-    if lang == "en" and word.isalpha() and len(word) > 2 and word[-3:] != "eed":
-        word = re.sub("i$", "y", re.sub("ed$" if word.endswith("ed") else "e$", "", word))
-        word = re.sub(r"([^aeiousl])\1$", r"\1", word)
-    return word
+def _measured(tokens: list[str], lang: str) -> list[str]:
+    """The tokens, quantities in one spelling."""
+    out: list[str] = []
+    for token in tokens:
+        digits, unit = _amount(token, lang)
+        if token in _UNITS and out and out[-1][-1].isdigit() and _amount(out[-1], lang)[0]:
+            digits, unit = out.pop(), token
+        factor, _, family = _UNITS.get(unit, "").partition(" ")
+        out.append(f"{float(digits) * int(factor):.15g}{family}" if factor else
+                   digits + unit or token)
+    return out
 
 
-def _participle(word: str, lang: str) -> bool:
-    return lang == "en" and (word.endswith("ed") or word in SAME_PARTICIPLE
-                             or word.removeprefix("re") in IRREGULAR)
+def _continues(role: str, here: str, timed: bool) -> bool:
+    """Whether a word of this role goes on with a phrase of role `here`."""
+    if role == "time":
+        return here in ("time", "clause") or here == "prep" and timed
+    return here == "clause" or not role and here != "time" or role == "verb" and not here
 
 
-def _role(token: str, following: str, lexicon: dict[str, str]) -> str:
-    """The class of a word in its place, "bare" for content.
-    >>> _role("get", "alerts", LEXICON["en"]), _role("get", "paged", LEXICON["en"])
-    ('bare', 'be')
-    """
-    if DURATION.fullmatch(token):
-        return "time"
-    role = lexicon.get(token, "bare")
-    if role == "each" and lexicon.get(following) != "time":
-        return "bare"
-    return "bare" if token[:3] == "get" and not _participle(following, "en") else role
-
-
-def _opening(role: str, token: str, here: str, words: list[str],
-             chunks: list[tuple[str, str, list[str]]]) -> tuple[str, str]:
-    """(role, marker) of the chunk that a token opens; takes up an open "out" or "2 days"."""
-    open_prep = here == "prep" and not words
-    if role == "each":
-        return ("prep", chunks.pop()[1] + " each") if open_prep else ("time", "each")
-    if role == "prep" and (open_prep or here in ("prep", "time") and DURATION.fullmatch(words[-1])):
-        return role, " ".join((chunks.pop()[1], *words, token)).strip()
-    return role, token if role in ("prep", "clause") else ""
-
-
-def _chunks(tokens: Sequence[str], lexicon: dict[str, str]) -> list[tuple[str, str, list[str]]]:
-    """(role, marker, words) of the arguments and marked phrases of a sentence, in order.
-    >>> _chunks("on deploy , tests run".split(), LEXICON["en"])
-    [('prep', 'on', ['deploy']), ('bare', '', ['tests', 'run'])]
-    """
-    chunks: list[tuple[str, str, list[str]]] = []
-    here = ""                                       # role of the open chunk, "" when none is
-    words: list[str] = []
-    for token, following in zip(tokens, [*tokens[1:], ""]):
-        role = _role(token, following, lexicon)
-        timed = here in ("prep", "time") and bool(words) and (
-            lexicon.get(words[-1]) == "time" or words[-1][0].isdigit())
-        verb = timed and lexicon is LEXICON["ru"] or here != "bare" and words and VERB.search(token)
-        if token in SILENT:
-            here = ""
-        elif here == "clause" and role != "drop":
+def _phrases(tokens: list[str], lexicon: dict[str, str]) -> list[tuple[str, list[str]]]:
+    """(role, words) of the arguments ("") and marked phrases of a sentence, in order."""
+    found: list[tuple[str, list[str]]] = [("", [])]
+    for token, following in zip(tokens, [*tokens[1:], ""], strict=False):
+        (here, words), role = found[-1], lexicon.get(token, "")
+        if role == "each":
+            role = "time" if lexicon.get(following) == "time" else ""
+        if token in _SILENT or role == "drop":  # an article ends the phrase before it
+            if token in _SILENT or here == "time" or here == "prep" and words[1:]:
+                found.append(("", []))
+        elif _continues(role, here, not words[1:] or lexicon.get(words[-1]) == "time"):
             words.append(token)
-        elif role == "drop":
-            if here in ("prep", "time") and words and words[-1] not in ("of", "de"):
-                here = ""
-        elif role == "bare" and here and not verb:
-            if here == "time":                      # "Monday backups", "30 day limit": no adverb
-                words = [*chunks.pop()[1].split(), *words]
-                chunks.append(("bare", "", words))
-                here = "bare"
-            words.append(token)
-        elif role == "time" and here in ("prep", "time") and (not words or timed):
-            words.append(token)
+        elif not role:  # "Monday backups": no adverb
+            found[-1] = "", [*words, token]
         else:
-            role, marker = _opening(role, token, here, words, chunks)
-            words = [token] if role in ("bare", "time") and not marker else []
-            chunks.append((role, marker, words))
-            here = role if role in ("bare", "time", "prep", "clause") else ""
-    return chunks
+            found.append(("" if role == "verb" else role, [token]))
+    return [phrase for phrase in found if phrase[1]]
 
 
-def _limited(core: list[str], edges: dict[str, str]) -> list[str]:
-    """The words of a limit in one order: "uploads are limited to 5" as "upload limit is 5".
-    >>> _limited(["upload", "=", "limit~"], {"to": "5"}) == _limited(["limit", "upload", "5"], {})
-    True
-    """
-    said = [word for word in core if word.rstrip("~") not in LIMITS and word not in HOLLOW]
-    caps = sum(word.rstrip("~") in LIMITS for word in core)
-    if caps != 1 or not said or not CONJUNCTIONS.isdisjoint(core):
-        return core
-    for marker in {"to", "at", "a"} & edges.keys():
-        if edges[marker][0].isdigit() and " " not in edges[marker]:
-            said.append(edges.pop(marker))
-    one = sum(word[0].isdigit() for word in said) == 1 and len(said) < 6
-    return ["@max", *said] if one else core
-
-
-def _slavic(line: str) -> tuple[str, str]:
-    """A Russian form with its one impersonal or reflexive verb first, and the person of the verb.
-    >>> _slavic("логи храним")[0] == _slavic("логи хранятся")[0]
-    True
-    """
-    core, *edges = line.split(" <")
-    words = core.split()
-    found = [(i, match) for i, word in enumerate(words) if len(word) > 5 and (
-        match := SLAVIC.fullmatch(word))]
-    if len(found) != 1 or len(words) < 2:
-        return line, "0"
-    at, match = found[0]
-    rest = words[:at] + words[at + 1:]
-    if match[2] and match[2][-1] != "м" and rest[0][-1] in "ыиаяео":
-        return line, "0"                            # a plural subject: "admins delete"
-    if match[2] and match[1].endswith(("ива", "ыва")):
-        rest = [re.sub("у$", "а", re.sub("ю$", "я", word)) for word in rest]
-    person = "" if match[2] is None else "@1" if match[2][-1] == "м" else "@3"
-    return " <".join((" ".join((f"@{match[1]}", *rest)), *edges)), person
-
-
-def _keys(words: list[str], lang: str) -> list[str]:
-    """Keys of words in order; a participle with no copula before it keeps its tense."""
-    return [_lemma(w, lang) if _participle(w, lang) else _rough(w, lang) for w in words]
-
-
-def _core(chunks: list[tuple[str, str, list[str]]], lang: str) -> tuple[list[str], set[str]]:
-    """(keys in order with "=" for the copula and "~" at its participle, the participles)."""
-    core: list[str] = []
-    verbs: set[str] = set()
-    after = False
-    for role, marker, words in chunks:
-        keys = _keys(words, lang)
-        found = [at for at, word in enumerate(words) if after and _participle(word, lang)]
-        if found and role == "bare":
-            verbs.add(_rough(words[found[0]]))
-            keys[found[0]] = f"{_rough(words[found[0]])}~"
-        after = role == "be" or after and not (found and role == "bare")
-        core += [ROLE[role]] if role in ROLE else [f"({marker}"] * (role != "bare") + keys
-    return core, verbs
-
-
-def _edges(chunks: list[tuple[str, str, list[str]]], lang: str) -> dict[str, str] | None:
-    """The phrases at one edge by marker; None when they share one, or may belong to each other."""
+def _movable(phrases: list[tuple[str, list[str]]], lexicon: dict[str, str]) -> list[str] | None:
+    """The phrases in one order; None when two share a marker, or may belong to each other."""
     edges: dict[str, str] = {}
     before = ""
-    for role, marker, words in chunks:
-        over = words and DURATION.fullmatch(words[-1]) and marker in ("for", "durante")
-        marker = "" if over else ALIKE.get(marker, marker)
-        if marker in edges or not words or before == role == "prep" and marker not in FREE and not (
-                words[0][0].isdigit() or LEXICON[lang].get(words[0]) == "time"):
+    for role, words in phrases:
+        marker = "" if role == "time" else words[0]
+        close = before == role == "prep" and marker not in _FREE and not (
+            words[-1][0].isdigit() or lexicon.get(words[-1]) == "time")
+        if marker in edges or close or role != "time" and len(words) < 2:
             return None
-        edges[marker] = " ".join(_keys(words, lang))
+        edges[marker] = f"<{' '.join(words)}"
         before = role
-    return edges
+    return sorted(edges.values())
 
 
-def _parts(chunks: list[tuple[str, str, list[str]]], lang: str) -> tuple[
-        list[str], dict[str, str] | None, set[str]]:
-    """(core, edge phrases by marker, participles) of chunks; no edges when order may count."""
-    inner = [i for i, chunk in enumerate(chunks) if chunk[0] in ("bare", "be", "we", "se")]
-    if not inner:
-        return [], None, set()
-    front = _edges(chunks[:inner[0]], lang)
-    back = _edges(chunks[inner[-1] + 1:], lang)
-    core, verbs = _core(chunks[inner[0]:inner[-1] + 1], lang)
-    clash = front is None or back is None or front.keys() & back.keys()
-    return core, None if clash else {**(front or {}), **(back or {})}, verbs
+def _canonical(tokens: list[str], lang: str) -> str:
+    """The canonical form of measured tokens.
 
-
-def _form(tokens: Sequence[str], lang: str) -> tuple[str, frozenset[str], frozenset[str]]:
-    """(canonical form, careful lemmas, rough keys of participles) of measured tokens.
-    >>> one, two = "the tests use docker".split(), "docker is used by the tests".split()
-    >>> _form(one, "en")[0] == _form(two, "en")[0]
-    True
+    >>> _canonical("on deploy , tests run".split(), "en")
+    'tests run <on deploy'
     """
-    if not CODE.isdisjoint(tokens):
-        return " ".join(tokens), frozenset(), frozenset()
-    lexicon = LEXICON[lang]
-    chunks = _chunks(tokens, lexicon)
-    core, edges, verbs = _parts(chunks, lang)
-    if edges is None or not lexicon or "@." in tokens or "?" in tokens:
-        said = (_lemma(w, lang) for w in tokens if lexicon.get(w) != "drop" and w not in SILENT)
-        return " ".join(("strict", *said)), frozenset(), frozenset()
-    line = " ".join(_limited(core, edges) + [f"<{m} {edges[m]}" for m in sorted(edges)])
-    line, person = _slavic(line) if lang == "ru" else (line, "0")
-    for pattern, new in CORE:
+    line = f" {' '.join(tokens)} "
+    if not _FIXED.isdisjoint(tokens):
+        return line
+    for pattern, new in _LINE:
         line = pattern.sub(new, line)
-    if line.startswith("need ") and lang == "ru":
-        line = CASES.sub("", line)
-    head, *tail = " ".join(line.split()).split(" <")
-    line = " <".join((head, *sorted(tail)))
-    if lang != "en":
-        return line, frozenset((person,)) - {"0", ""}, frozenset(() if person else ("@1", "@3"))
-    exact = frozenset(_lemma(w, lang) for role, _, words in chunks if role != "be" for w in words)
-    return line, frozenset(w for w in exact if w not in VERBS and w not in SIGNS), frozenset(verbs)
+    phrases = _phrases(line.split(), _LEXICON[lang])
+    inner = [i for i, (role, _) in enumerate(phrases) if not role] or [0]
+    edges = _movable(phrases[:inner[0]] + phrases[inner[-1] + 1:], _LEXICON[lang])
+    if edges is None or not phrases:
+        return line
+    core = [word for _, words in phrases[inner[0]:inner[-1] + 1] for word in words]
+    line = " ".join((*core, *edges))
+    for pattern, new in _FORM:
+        line = pattern.sub(new, line)
+    return line
 
 
 def facts(text: str) -> Facts:
-    """The text analysed once, for any number of comparisons; O(length).
+    """The text analysed for any number of comparisons; O(length).
+
     >>> facts("Limit: 25 MB").form == facts("limit is 25 megabytes").form
     True
     """
-    plain, marked, names = _tokens(text)
-    tokens = _phrased(marked)
-    lang = _language(tokens)
+    raw, folded = _tokens(text)
+    plain = tuple(token for token in folded if token not in _SILENT) or (text,)
+    tokens = _phrased(folded)
+    lang = max(_LEXICON, key=lambda name: sum(map(_LEXICON[name].__contains__, tokens)))
     tokens = _measured(tokens, lang)
-    form, exact, verbs = "", frozenset[str](), frozenset[str]()
-    while tokens and tokens[-1] in SILENT:
-        tokens.pop()
-    if len(plain) <= MAX_WORDS and len(text) < 20 * MAX_WORDS:
-        line = f" {' '.join(tokens)} "
-        for pattern, new in LINE:
-            line = pattern.sub(new, line)
-        tokens = line.split()
-        form, exact, verbs = _form(tokens, lang)
-    exact |= {f"^{name}" for name in names} if lang in ("en", "es") else set()
-    words = tuple(token for token in tokens if token not in SILENT and token != "@." and (
-        token not in STOP or token in SIGNS))
-    cjk = [a + b for a, b in zip(words, words[1:]) if CJK.match(a) and CJK.match(b)]
-    units = [_unit(word) for word in words if word not in SIGNS and not CJK.match(word)]
-    return Facts(plain, form, exact, verbs, frozenset(units + cjk), words)
+    short = len(plain) <= _MAX_WORDS and len(text) < 20 * _MAX_WORDS
+    words = tuple(token for token in tokens if token not in _SILENT and token != "@." and (
+        token not in STOP or token in _SIGNS))
+    return Facts(plain, _canonical(tokens, lang) if short else "", _cased(raw, folded),
+                 frozenset(content(text)), words)
 
 
-@lru_cache(4096)
-def _unit(token: str) -> str:
-    return stem(token) if token.isalpha() else token
-
-
-def _valued(word: str) -> bool:
-    return not word.isalpha() and word[0] not in "@("
-
-
-@lru_cache(4096)
-def _sides(word: str) -> frozenset[int]:
-    """The opposites a word stands on: +n for one side of the n-th pair, -n for the other.
-    >>> [-side for side in _sides("allowed")] == list(_sides("forbidden"))
-    True
-    """
-    starts = {word} | {word[:n] for n in range(4, min(len(word), 14))}
-    return frozenset[int]().union(*(SIDES[start] for start in starts if start in SIDES))
-
-
-def _alike(words: frozenset[str], verbs: frozenset[str]) -> bool:
-    """Whether words of one text only are forms of its passives, and no two are names but for an s.
-    >>> _alike(frozenset(["store", "stored"]), frozenset(["stor"])), _alike(
-    ...     frozenset(["^andrea", "^andreas"]), frozenset())
-    (True, False)
-    """
-    names = [word for word in words if word[0] == "^"]
-    return not any(name + end in words for name in names for end in ("s", "es")) and all(
-        word[0] == "^" or word in verbs or _rough(word) in verbs for word in words)
-
-
-def _opposed(left: Sequence[str], right: Sequence[str]) -> str:
-    """"a / b" for a word of each text that deny each other, "" when none do.
-    >>> _opposed(["reversible"], ["irreversible"])
-    'reversible / irreversible'
-    """
+def _opposed(left: list[str], right: list[str]) -> str:
+    """"a / b" for a word of each text that deny each other, "" when none do."""
     for a in left[:12]:
-        sides = {-side for side in _sides(a)}
         for b in right[:12]:
             short, long = sorted((a, b), key=len)
-            if sides & _sides(b) or long.endswith(short) and long[:-len(short)] in PREFIXES:
+            if (_side(a) and _side(a) == -_side(b)) or (
+                    long.endswith(short) and long[:-len(short)] in _PREFIXES):
                 return f"{a} / {b}"
     return ""
 
 
-def _told(left: Sequence[str], right: Sequence[str]) -> str:
-    """"8080 / 8088": the first words of each side."""
-    return f"{' '.join(left[:5]) or '-'} / {' '.join(right[:5]) or '-'}"
+@lru_cache(4096)
+def _side(word: str) -> int:
+    """n or -n where the word stands on a side of the n-th pair of opposites, else 0."""
+    starts = [word, *(word[:end] for end in range(min(len(word), 12), 3, -1))]
+    return next((_SIDES[start] for start in starts if start in _SIDES), 0)
+
+
+def _denied(left: list[str], right: list[str], signs: set[str]) -> str:
+    """Why two texts with these words and signs of their own exclude each other, or ""."""
+    opposed = _opposed(left, right)
+    if bool(opposed) != ("not" in signs):  # "not disabled" is "enabled"
+        return f"opposites: {opposed}" if opposed else "negation differs"
+    one_sided = not opposed and (len(signs) > 1 or "only" in signs)
+    return f"{' and '.join(sorted(signs))} differs" if one_sided else ""
 
 
 def _difference(left: list[str], right: list[str], signs: set[str], most: float) -> tuple[str, str]:
     """(relation, reason) of texts with words and signs of their own; most: the larger share."""
-    shown = _told(left, right)
+    shown = f"{' '.join(left[:5]) or '-'} / {' '.join(right[:5]) or '-'}"
     if most < 0.25:
         return "different", f"little in common: {shown}"
-    values = list(filter(_valued, left)), list(filter(_valued, right))
-    if any(map(CHANGES.match, left + right)) or all(values) and most > 0.45:
-        kind = "number" if all(word[0].isdigit() for word in values[0] + values[1]) else "value"
-        why = f"{kind} differs: {_told(*values)}" if all(values) else f"a change: {shown}"
-        return "update", why
-    opposed = _opposed(left, right)
-    if most >= 0.3 and "not" in signs and not opposed:
-        return "contradiction", "negation differs"
-    # Denied twice is affirmed: "not disabled" is no contradiction of "enabled".
-    if most >= 0.3 and opposed and not ("not" in signs and all(
-            SIGNS.get(word) != "not" for word in opposed.split(" / "))):
-        return "contradiction", f"opposites: {opposed}"
-    if most >= 0.3 and not opposed and (len(signs) > 1 or signs & {"only", "almost"}):
-        return "contradiction", f"{' and '.join(sorted(signs))} differs: {shown}"
-    return "similar", f"content differs: {shown}"
+    ours, theirs = ([word for word in words if not word.isalpha() and word[0] != "@"]
+                    for words in (left, right))
+    if ours and theirs and most > 0.45:
+        kind = "number" if all(word[0].isdigit() for word in ours + theirs) else "value"
+        return "update", f"{kind} differs: {' '.join(ours[:5])} / {' '.join(theirs[:5])}"
+    if any(map(_CHANGES.match, left + right)):
+        return "update", f"a change: {shown}"
+    denied = _denied(left, right, signs) if most >= 0.3 else ""
+    if denied:
+        return "contradiction", denied
+    return "similar", f"content differs: {shown}" if left or right else "order or case differs"
 
 
 def compare(new: Facts, old: Facts) -> Comparison:
     """What two texts are to each other; symmetric but for the order of the words in the reason.
+
     >>> compare(facts("port is 8080"), facts("port is 8088")).reason
     'number differs: 8080 / 8088'
     """
-    if new.plain == old.plain:
-        return Comparison("same", 1.0, f"same words: {len(new.plain)} of {len(old.plain)}")
-    if new.form and new.form == old.form and _alike(new.exact ^ old.exact, new.verbs | old.verbs):
-        return Comparison("same", 1.0, f"same content: {len(new.units)} of {len(old.units)} words")
+    capitals = {word.lower() for word in new.cased - old.cased}
+    alike = capitals.isdisjoint(word.lower() for word in old.cased - new.cased)
+    if alike and (new.plain == old.plain or new.form and new.form == old.form):
+        kind = "words" if new.plain == old.plain else "content"
+        return Comparison("same", 1.0, f"same {kind}: {len(new.plain)} of {len(old.plain)} words")
     both = len(new.units & old.units)
     sizes = sorted((len(new.units) or 1, len(old.units) or 1))
     overlap = round((both / sizes[0] + both / sizes[1]) / 2, 3)
     ours, theirs = frozenset(new.words), frozenset(old.words)
     left = [word for word in new.words if word not in theirs]
     right = [word for word in old.words if word not in ours]
-    signs = {SIGNS[w] for w in ours | new.units if w in SIGNS} ^ {
-        SIGNS[w] for w in theirs | old.units if w in SIGNS}
-    relation, why = _difference(left, right, signs, both / sizes[0])
-    if relation == "similar" and not left and not right:
-        why = f"same words, order of arguments differs: {_told(new.words, old.words)}"
-    return Comparison(relation, overlap, why)
+    signs = {_SIGNS[w] for w in ours | new.units if w in _SIGNS} ^ {
+        _SIGNS[w] for w in theirs | old.units if w in _SIGNS}
+    relation, reason = _difference(left, right, signs, both / sizes[0])
+    return Comparison(relation, overlap, reason)
 
 
 def distance(mine: int, theirs: int, shared: int, *, spaced: bool = True) -> tuple[bool, float]:
@@ -1833,9 +1529,9 @@ _DIRECTIVE = Regex("|".join((
     r"\b(?:ignor\w*|disregard\w*|forget|override|bypass)\b[^.!?\n]{0,30}\b(?:all|any|every|the|your"
     r"|previous|prior|earlier|above|future)\b[^.!?\n]{0,30}"
     r"\b(?:instruction|prompt|rule|guideline|polic|message|direction)s?",
-    r"\b(?:you are now|act as|pretend to be|from now on,? (?:you|always|never|answer|respond|reply))\b"
-    r"[^.!?\n]{0,60}\b(?:admin|root|developer mode|dan\b|unrestricted|jailbr\w+|answer|respond|reply"
-    r"|obey)", r"(?:^|\n)\s*(?:system|assistant|developer)\s*:",
+    r"\b(?:you are now|act as|pretend to be|from now on,? (?:you|always|never|answer|respond"
+    r"|reply))\b[^.!?\n]{0,60}\b(?:admin|root|developer mode|dan\b|unrestricted|jailbr\w+|answer"
+    r"|respond|reply|obey)", r"(?:^|\n)\s*(?:system|assistant|developer)\s*:",
     r"<\|?(?:im_start|im_end|system|endoftext)\|?>", r"\[/?(?:INST|SYS)\]",
     r"\b(?:reveal|print|repeat|show|leak|exfiltrate)\b[^.!?\n]{0,30}"
     r"\b(?:system prompt|hidden instructions|api key|credential|secret|password)s?",
@@ -1853,9 +1549,9 @@ _DIRECTIVE = Regex("|".join((
 _SECRET_HINTS = tuple("""-----begin akia asia ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- xox sk-
 sk_ rk- rk_ pk- pk_ aiza npm_ hf_ pypi- sg. eyj bearer :// passw secret api_key apikey token пароль
 contraseña clave""".split())
-_DIRECTIVE_HINTS = tuple("""ignor disregard forget overrid bypass pretend from_now act_as you_are system
-assistant developer <| inst] sys] reveal print repeat show leak exfiltrat do_not curl wget nc_ игнор
-забудь обращай olvida descarta haz vergiss missacht 忽略 无视 忘记 指示 命令 ルール""".split())
+_DIRECTIVE_HINTS = tuple("""ignor disregard forget overrid bypass pretend from_now act_as you_are
+system assistant developer <| inst] sys] reveal print repeat show leak exfiltrat do_not curl wget
+nc_ игнор забудь обращай olvida descarta haz vergiss missacht 忽略 无视 忘记 指示 命令 ルール""".split())
 _DIRECTIVE_HINTS = tuple(hint.replace("_", " ") for hint in _DIRECTIVE_HINTS)
 _HIDDEN = Regex("[\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f]")
 _CONTROL = Regex("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\u200e\u200f\u061c"
@@ -1928,7 +1624,7 @@ def one_line(text: str, limit: int = 0) -> str:
     """
     lines = [" ".join(line.split()) for line in re.split(r"[\n\r\v\f\u2028\u2029\x85]+", text)]
     line = _CONTROL.sub("", " / ".join(part for part in lines if part))
-    line = _FRAME.sub("\u2039\\1", line.replace("```", "'''"))
+    line = str(_FRAME.sub("\u2039\\1", line.replace("```", "'''")))
     return line if not limit or len(line) <= limit else line[:max(1, limit - 1)].rstrip() + "\u2026"
 
 
@@ -1976,7 +1672,8 @@ ASKS_ASSISTANT = Regex(
     r"\b(?:did|have|had) you (?:\w+ )?(?:recommend|suggest|sa[iy]|tell|told|advise|mention|propose"
     r"|provide|g[ai]ve|explain|list|describe|outline|help)|\byou(?:'ve| have|'d| had)? "
     r"(?:recommended|suggested|said|told|advised|mentioned|proposed|provided|gave|given|explained"
-    r"|listed|described|outlined)|\byour (?:advice|recommendation|suggestion|answer|proposal)", re.I)
+    r"|listed|described|outlined)|\byour (?:advice|recommendation|suggestion|answer|proposal)",
+    re.I)
 _MONTHS = ("january february march april may june july august september october november "
            "december").split()
 
@@ -3250,9 +2947,10 @@ def draft_of(brain: _Brain, text: object = None, *, kind: str = "episodic",
     return Draft(
         text=text, kind=kind, scope=scope, origin=origin, speaker=named["speaker"],
         when=None if when is None else epoch(when),
-        session_id=named["session_id"] or brain.session_id, turn_id=named["turn_id"], source_url=named["source_url"],
-        related_ids=id_list(related_ids, "related_ids"), force_new=bool(force_new),
-        tags=tag_list(tags), meta=about, quarantine=doubt, notes=tuple(notes), words=tuple(content(text)), vector=vector)
+        session_id=named["session_id"] or brain.session_id, turn_id=named["turn_id"],
+        source_url=named["source_url"], related_ids=id_list(related_ids, "related_ids"),
+        force_new=bool(force_new), tags=tag_list(tags), meta=about, quarantine=doubt, notes=tuple(notes),
+        words=tuple(content(text)), vector=vector)
 
 
 def place(brain: _Brain, draft: Draft) -> WriteResult:
@@ -3653,7 +3351,7 @@ class _Recall:
         why += [f"found through #{i}, which it supersedes" for i in hit.through[:3]]
         why += ["dormant"] if kept < self.config.dormant_below else []
         return record(hit.row, cosine=hit.cosine, confidence=round(hit.confidence, 4),
-                      retention=kept, source=hit.source, why=tuple([*why, *hit.why]))
+                      retention=kept, source=hit.source, why=(*why, *hit.why))
 
 
 def valid_from(row: sqlite3.Row) -> float:
@@ -3684,8 +3382,8 @@ def record(row: sqlite3.Row, *, retention: float, cosine: float = 0.0, confidenc
         updated_at=row["updated_at"] or row["created_at"], valid_from=valid_from(row),
         valid_to=row["valid_to"], superseded_by=row["superseded_by"],
         citation=", ".join(place) or "source unknown", why=why,
-        meta=json.loads(row["meta"] or "{}"), tags=tuple(json.loads(row["tags"] or "[]")), trusted=not row["quarantined"],
-        pinned=bool(row["pinned"]))
+        meta=json.loads(row["meta"] or "{}"), tags=tuple(json.loads(row["tags"] or "[]")),
+        trusted=not row["quarantined"], pinned=bool(row["pinned"]))
 
 
 def _recalled(brain: _Brain, query: str, *, k: int, scope: str | None, all_scopes: bool,
@@ -5003,10 +4701,12 @@ def serve_sdk(open_desk: Callable[[], Desk]) -> None:
 def _sdk_error(error: _RpcError) -> Exception:
     """The SDK's exception for an error reply of ours, in either of its major versions."""
     import mcp
+    code, message = error.args[:2]
     if hasattr(mcp, "MCPError"):
-        return mcp.MCPError(code=error.args[0], message=error.args[1])
-    from mcp.types import ErrorData
-    return mcp.McpError(ErrorData(code=error.args[0], message=error.args[1]))   # type: ignore[attr-defined]
+        made: Exception = mcp.MCPError(code=code, message=message)
+    else:
+        made = mcp.McpError(mcp.types.ErrorData(code=code, message=message))
+    return made
 
 
 # === 25. Command line ===
