@@ -220,7 +220,7 @@ class MemoryConfig(Record):
     use_decay: bool = True          # retention falls with time
     # Novelty gate.
     gate_probe: int = 6             # rarest units probed for neighbours of a new text
-    gate_compare: int = 4           # neighbours compared in full
+    gate_compare: int = 3           # neighbours compared in full
     gate_link: float = 0.5         # [0,1] overlap from which two texts are linked
     gate_gist: float = 0.5          # [0,1] overlap from which rewordings share a place
     # Retention (Ebbinghaus 1885 in form): strength * exp(-age / tau), age in the scope's days.
@@ -915,14 +915,15 @@ class VotingIndex:
         return found
 
     def kin(self, units: Sequence[int], scopes: Sequence[int], *, rarest: int, most: int,
-            budget: int = 150) -> list[tuple[int, int]]:
+            budget: int = 100) -> list[tuple[int, int]]:
         """(units shared, id) of the traces that share most with a text, most first.
 
         Votes on about `budget` pointers of the `rarest` units at most, then looks the `most` best
         candidates up in all buckets.
         """
-        found = sorted((bucket for unit in units for scope in scopes
-                        if (bucket := self.bucket(scope, unit))), key=len)
+        known = self._buckets
+        found = sorted((bucket for unit in units for scope in scopes if (
+            bucket := known.get((scope, unit)) or self.bucket(scope, unit))), key=len)
         votes: dict[int, float] = {}
         for bucket in found[:rarest]:
             if len(bucket) > budget and votes:
@@ -1853,14 +1854,12 @@ CREATE TABLE links(src INTEGER NOT NULL, dst INTEGER NOT NULL, kind TEXT NOT NUL
     eligible REAL NOT NULL CHECK(eligible BETWEEN 0 AND 1), touched_at REAL NOT NULL,
     PRIMARY KEY(src, dst)) STRICT, WITHOUT ROWID;
 CREATE INDEX links_dst ON links(dst);
-CREATE INDEX links_eligible ON links(eligible) WHERE eligible > 0;
 CREATE TABLE postings(scope_id INTEGER NOT NULL, unit INTEGER NOT NULL, chunk INTEGER NOT NULL,
     pointers BLOB NOT NULL, PRIMARY KEY(scope_id, unit, chunk)) STRICT, WITHOUT ROWID;
 CREATE TABLE vectors(trace_id INTEGER PRIMARY KEY REFERENCES traces ON DELETE CASCADE,
     scale REAL NOT NULL, data BLOB NOT NULL) STRICT;
 CREATE TABLE events(seq INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, op TEXT NOT NULL,
     scope_id INTEGER, trace_id INTEGER, data TEXT, pointers BLOB) STRICT;
-CREATE INDEX events_trace ON events(trace_id) WHERE trace_id IS NOT NULL;
 CREATE TABLE sleeps(id INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, what TEXT NOT NULL,
     counts TEXT NOT NULL, undone_at REAL) STRICT;
 CREATE TABLE images(sleep_id INTEGER NOT NULL REFERENCES sleeps ON DELETE CASCADE,
@@ -1912,7 +1911,8 @@ SQL_WHOSE = """SELECT user_version, application_id, EXISTS(SELECT 1 FROM sqlite_
 # dropped with it.
 
 _PRAGMAS = ("synchronous = NORMAL", "foreign_keys = ON", "secure_delete = ON",
-            "temp_store = MEMORY", "journal_size_limit = 16000000", "cache_size = -16000")
+            "temp_store = MEMORY", "journal_size_limit = 16000000", "cache_size = -16000",
+            "wal_autocheckpoint = 4000")    # pages: each checkpoint waits for the disk
 # sqlite3's words, our error, and the way out.
 _FAILURES: tuple[tuple[str, type[StoreError], str], ...] = (
     ("readonly|unable to open", ReadOnly,
@@ -2494,7 +2494,11 @@ class TraceStore(Store):
 
     def traces(self, ids: Iterable[int]) -> dict[int, sqlite3.Row]:
         """Rows of traces by id, the scope's name included; unknown ids are left out."""
-        return {row["id"]: row for row in self.rows(SQL_TRACES, to_json(list(ids)))}
+        ids = list(ids)
+        if len(ids) <= 8:               # a few look-ups cost less than JSON
+            found = (self.row(f"{SQL_TRACE} WHERE id = ?", ident) for ident in ids)
+            return {row["id"]: row for row in found if row is not None}
+        return {row["id"]: row for row in self.rows(SQL_TRACES, to_json(ids))}
 
     def head(self, ident: int) -> int:
         """The current version at the end of a chain of supersessions."""
