@@ -21,7 +21,16 @@ dynamics of each trace, binds what is used together, recalls by exact tokens and
 
 Reading order, each section using only what stands above it:
 
-@@CONTENTS@@
+  1. Imports and names                 2. Errors                            3. Configuration
+  4. Records                           5. Text analysis                     6. Embedders
+  7. SDR and voting index (L1)         8. Assembly graph (L2)               9. Gate
+  10. Decay                            11. Guard                            12. Ranking
+  13. SQL and migrations               14. Store                            15. Projects
+  16. A brain                          17. Writing                          18. Recalling
+  19. Revising, rewarding, forgetting  20. Sleeping                         21. Brief, report, check
+  22. Hippocampus                      23. A brain seen from a project      24. MCP
+  25. Command line
+
 Words used alike in code, SQL, command line and JSON: *trace* one remembered text with its state
 (`memory_id` is its id) * *cue* the text of a recall * *kind* episodic, semantic, procedural *
 *scope* `global` or a project * *retention* strength decayed by time * *SDR* sparse distributed
@@ -30,7 +39,7 @@ trace * *link* a plastic connection of two assemblies * *eligibility* a link not
 *sleep* offline consolidation.
 """
 
-# === 1. Imports and names ===
+# === 1. Imports and names =========================================================================
 # Only what every start needs is imported here: a hook pays for each module (dataclasses costs
 # 8 ms, hashlib 26 ms, argparse 2 ms on two shared x86-64 cores).  The rest is imported where used.
 from __future__ import annotations
@@ -142,7 +151,7 @@ class Regex:
         return getattr(compiled, name)
 
 
-# === 2. Errors ===
+# === 2. Errors ====================================================================================
 # One family with a stable `code`; each child is also the builtin that a caller would catch.  A
 # message says what happened, shows the value, and names the way out.
 
@@ -203,7 +212,7 @@ def _require(ok: bool, message: str) -> None:
         raise InvalidInput(message)
 
 
-# === 3. Configuration ===
+# === 3. Configuration =============================================================================
 # Every constant that a policy uses, with its unit, range and reason, in one place.  Values marked
 # LoCoMo were chosen on two of the dialogues of locomo_dev and held on the other sets (bench.py).
 
@@ -280,7 +289,7 @@ class MemoryConfig(Record):
         return self
 
 
-# === 4. Records ===
+# === 4. Records ===================================================================================
 # What calls return.  Times are epoch seconds (UTC), texts are as they were given.
 
 class Decision(Record):
@@ -374,7 +383,7 @@ def day_of(at: float) -> str:
     except (ValueError, OverflowError, OSError, TypeError):
         return "unknown date"
 
-# === 5. Text analysis ===
+# === 5. Text analysis =============================================================================
 # One pure function for documents and cues alike; no language is guessed.  FTS5 indexes what it puts
 # out, not the raw text, so that stems, identifiers and scripts without spaces work alike
 # everywhere.  Figures in the comments: recall@10 on LoCoMo dev 1-4 / BEAM-100K
@@ -554,10 +563,10 @@ def _run(token: str) -> tuple[str, ...]:
 
 
 def _numeral(token: str) -> tuple[str, ...]:
-    """A number or version whole; a dotted version's first two places; a date's or time's parts."""
+    """A number, version or time whole; a dotted version's first two places; a date's parts."""
     whole = token.replace(",", "")[:64]
     places = re.split(r"\D+", whole)
-    if re.search("[-/:]", whole):
+    if re.search("[-/]", whole):
         return (whole, *(p.lstrip("0") or "0" for p in places[:6]))
     return (whole, ".".join(places[:2])) if whole.count(".") > 1 else (whole,)
 
@@ -624,7 +633,7 @@ def content(text: str) -> list[str]:
     return [t for t in every if t not in STOP] or every
 
 
-# === 6. Embedders ===
+# === 6. Embedders =================================================================================
 # A provider turns text into a unit vector.  The default hashes stems and character 3-5-grams
 # (signed feature hashing, Weinberger et al. 2009) with no model: it decides near-duplicates and
 # survives typos, it does not know synonyms.  No idf is baked in, or a vector would depend on the
@@ -807,7 +816,7 @@ def quantised(vector: Sequence[float]) -> tuple[float, bytes]:
     return scale, array("b", [round(x / scale) for x in vector]).tobytes()
 
 
-# === 7. SDR and voting index (L1) ===
+# === 7. SDR and voting index (L1) =================================================================
 # A text's sparse distributed representation is the set of units its terms hash to, k active of
 # 2^22.  Each trace leaves a pointer (trace id, impact) in the bucket of each of its units; a cue
 # sums the impacts in the buckets of its own units, weighted by their rarity, and the most-voted
@@ -1008,7 +1017,7 @@ def _add_pointer(bucket: array[int], pointer: int) -> None:
         bucket.insert(at, pointer)
 
 
-# === 8. Assembly graph (L2) ===
+# === 8. Assembly graph (L2) =======================================================================
 # Links bind assemblies: turns said one after the other (stronger forward than back, falling with
 # the gap: spike-timing-dependent plasticity), texts the gate found related, traces recalled and
 # rewarded together.  A recall spreads activation over them, divided by degree so that hubs do not
@@ -1084,7 +1093,7 @@ def complete(cue: Mapping[int, float], assemblies: Iterable[Iterable[int]],
     return {**{unit: weight for unit, n in seen.items() if n > 1}, **cue}
 
 
-# === 9. Gate ===
+# === 9. Gate ======================================================================================
 # What two texts are to each other.  "same" is no similarity: to an embedder "port 8080" and "port
 # 8081", or a text and its denial, are closer than most paraphrases: no cosine threshold parts them.
 # Each text is rewritten once into a canonical form, and equal forms are the same: an unforeseen
@@ -1450,7 +1459,7 @@ def distance(mine: int, theirs: int, shared: int, *, spaced: bool = True) -> tup
     return twin, 2 * shared / (mine + theirs or 1)
 
 
-# === 10. Decay ===
+# === 10. Decay ====================================================================================
 # Retention is computed when it is read: a store that never sleeps forgets alike, and sleep writes
 # few rows.  Age runs on the scope's own active days, with a small share of the idle ones: a project
 # left for two months does not come back empty, yet nothing stays for ever untouched.
@@ -1502,7 +1511,7 @@ def rewarded(strength: float, reward: float, config: MemoryConfig) -> float:
     return max(config.strength_min, strength * (1.0 + config.reward_gain * reward))
 
 
-# === 11. Guard ===
+# === 11. Guard ====================================================================================
 # Memory is a way to plant instructions and a place where secrets rest.  Secrets are cut out before
 # a text is stored.  Directive-shaped text and hidden characters are stored but quarantined: never
 # in a brief, shown only marked.  Whatever its rank, recalled text is rendered as data: escape
@@ -1645,7 +1654,7 @@ def scope_key(name: str) -> str:
     return re.sub(r"[\s_-]+", "-", folded.strip())
 
 
-# === 12. Ranking ===
+# === 12. Ranking ==================================================================================
 # What pointers a trace leaves, what a cue asks for, and how votes, meaning and association become
 # one score and a confidence.  All constants that weigh evidence stand here.  The impacts of a
 # text's own words, its neighbours', its date and its speaker are summed per unit first and saturate
@@ -1795,7 +1804,7 @@ def letter_grams(cue: Cue) -> set[str]:
     return {word[i:i + 4] for word in words for i in range(len(word) - 3)}
 
 
-# === 13. SQL and migrations ===
+# === 13. SQL and migrations =======================================================================
 # One database `memory.db` per brain is the only truth, for any number of processes: WAL, short
 # BEGIN IMMEDIATE transactions, STRICT tables.  A migration is one transaction after a copy; a newer
 # file is refused and left alone.  `events` is the journal and the change log at once: a process
@@ -1904,7 +1913,7 @@ SQL_WHOSE = """SELECT user_version, application_id, EXISTS(SELECT 1 FROM sqlite_
     FROM pragma_user_version, pragma_application_id"""
 
 
-# === 14. Store ===
+# === 14. Store ====================================================================================
 # All SQL of transactions, copies and rows runs here.  Reads happen in one snapshot, so that
 # postings and change log agree; writes take the lock at BEGIN, for a read that turns into a write
 # fails at once with "locked" whatever the timeout.  An index touched inside a write transaction is
@@ -2196,6 +2205,32 @@ class Store:
                 _remove(part)
             self._forget_cache()
             self._settle()
+
+    @contextmanager
+    def lease(self, name: str) -> Iterator[bool]:
+        """Whether this process alone may do `name` now: a file that names its living holder."""
+        path = os.path.join(self.folder, f"{name}.lease")
+        try:
+            with open(path, encoding="ascii", errors="replace") as file:
+                holder = file.read(20).strip()
+            if not holder.isdigit() or not runs(int(holder)) or (
+                    time.time() - os.path.getmtime(path) > 600):
+                _remove(path)           # its holder was killed
+        except OSError:
+            pass                        # there is none
+        try:
+            file_ = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            yield False
+            return
+        except OSError as error:
+            raise ReadOnly(f"{path!r} can't be made ({error.strerror})") from error
+        try:
+            os.write(file_, str(os.getpid()).encode())
+            os.close(file_)
+            yield True
+        finally:
+            _remove(path)
 
     def checkpoint(self) -> bool:
         """Move the WAL into the database and empty it; False while a reader holds a snapshot."""
@@ -2625,7 +2660,7 @@ class TraceStore(Store):
             self.run(SQL_LINK, source, target, kind, weight, eligible, at)
 
 
-# === 15. Projects ===
+# === 15. Projects =================================================================================
 # A project is a git repository, not a folder name: worktrees and clones of one repository are one
 # project, two repositories that share a basename are two.  `.git` is read without running git.
 
@@ -2708,7 +2743,7 @@ def _normal_remote(url: str) -> str:
     return f"{host.lower()}/{path.strip('/').removesuffix('.git').lower()}"
 
 
-# === 16. A brain ===
+# === 16. A brain ==================================================================================
 # What writing, recalling and sleeping share: store, settings, clock, embedder, journal buffer.
 
 class _Brain:
@@ -2882,7 +2917,7 @@ def number_in(value: object, name: str, low: float, high: float) -> float:
     return float(value)             # type: ignore[arg-type]
 
 
-# === 17. Writing ===
+# === 17. Writing ==================================================================================
 # Guard, analysis and embedding happen outside the lock; inside one BEGIN IMMEDIATE: catch up, gate,
 # write, so that twenty processes remembering one sentence leave one trace reinforced twenty times.
 
@@ -3135,7 +3170,7 @@ def _verdict(decision: Decision) -> dict[str, object]:
             "novelty": decision.novelty, "cosine": decision.best_cosine}
 
 
-# === 18. Recalling ===
+# === 18. Recalling ================================================================================
 # Votes and, with a model, nearest vectors give candidates; the best are read and reranked,
 # superseded ones answer with their successor, rewordings of one fact share a place, links bring
 # associates.  Confidence comes from evidence, never from a rank; below the threshold the packet is
@@ -3447,7 +3482,7 @@ def _within(items: Sequence[Item], budget: int | None) -> list[Item]:
     return kept
 
 
-# === 19. Revising, rewarding, forgetting ===
+# === 19. Revising, rewarding, forgetting ==========================================================
 
 def _revise(brain: _Brain, row: sqlite3.Row, draft: Draft) -> WriteResult:
     store, old_id, scope, now = brain.store, row["id"], row["scope_id"], brain.clock()
@@ -3554,7 +3589,7 @@ def _pointers(brain: _Brain, row: sqlite3.Row) -> array[int]:
     return pointer_triples(row["id"], impacts, words)
 
 
-# === 20. Sleeping ===
+# === 20. Sleeping =================================================================================
 # Offline consolidation: idempotent, cheap, undoable.  Each run is one transaction after a copy:
 # eligible links are committed, faded ones pruned, episodes that proved themselves promoted, merges
 # proposed and never performed.  Each change is a row of `images` with the values before and after:
@@ -3599,16 +3634,6 @@ def _changed(store: TraceStore, at: float, what: str, acts: Mapping[str, list[_C
         if _ACTS[act][1]:
             store.run_many(_ACTS[act][1], [(*after, *ids) for ids, _, after in changes])
     return sleep_id
-
-
-def lease_holds(lease: str, now: float) -> bool:
-    """Whether "time pid" is another living process's, not older than ten minutes nor of the future.
-
-    >>> lease_holds("", 1000.0), lease_holds(f"990 {os.getpid()}", 1000.0)
-    (False, False)
-    """
-    at, _, pid = lease.partition(" ")
-    return bool(pid) and 0 <= now - float(at) < 600 and pid != str(os.getpid()) and runs(int(pid))
 
 
 def _has_work(store: TraceStore) -> bool:
@@ -3734,7 +3759,7 @@ def _in_words(image: sqlite3.Row) -> str:
     return _ACTS[act][3].format(" -> ".join(dict.fromkeys(texts)), *json.loads(after))
 
 
-# === 21. Brief, report, check ===
+# === 21. Brief, report, check =====================================================================
 # What a session opens with, what the memory did over time, and an audit of every invariant.  The
 # brief reads a few index entries, so that it costs the same at 200 and at 100,000 traces.
 
@@ -3894,7 +3919,7 @@ def _problems(store: TraceStore) -> list[str]:
         f"{number} {words}" for words, number in numbers.items() if number]
 
 
-# === 22. Hippocampus ===
+# === 22. Hippocampus ==============================================================================
 # The facade: checks arguments, opens the right transaction, calls the rooms above.
 
 def _whole(value: object, name: str, high: int) -> None:
@@ -4129,18 +4154,16 @@ class Hippocampus(_Brain):
         with self.store.reading():
             if not _has_work(self.store):
                 return None
-        with self._writing():
-            if not _has_work(self.store) or lease_holds(self.store.meta("sleeping"), time.time()):
-                return None                 # another process has slept, or is at it
-            self.store.set_meta("sleeping", f"{time.time():.0f} {os.getpid()}")
-        try:
+        with self.store.lease("sleep") as mine:
+            if not mine:                # another process is at it
+                return None
+            with self.store.reading():
+                if not _has_work(self.store):
+                    return None
             if self.config.backups_keep:
                 self.store.backup("sleep", self.config.backups_keep)
             with self.store.writing():
                 dream = _sleep(self) if _has_work(self.store) else None
-        finally:
-            with suppress(StoreError), self.store.writing():
-                self.store.set_meta("sleeping", "")
         self.store.checkpoint()
         return dream
 
@@ -4241,7 +4264,7 @@ class Hippocampus(_Brain):
         return made
 
 
-# === 23. A brain seen from a project ===
+# === 23. A brain seen from a project ==============================================================
 # What the command line and MCP share: which project a call means, and that no surface shows another
 # project's text.
 
@@ -4369,7 +4392,7 @@ def dreams_text(dreams: Sequence[Dream]) -> str:
     return "\n".join(lines) or "No sleep yet: `realmemory sleep` consolidates what was written."
 
 
-# === 24. MCP ===
+# === 24. MCP ======================================================================================
 # One tool table, two servers: a built-in stdio loop that answers in tens of milliseconds with
 # nothing installed, and the official SDK (0.6 to 1.4 s and 60 MB more).  Both protocol eras:
 # `initialize` up to 2025-11-25, and the stateless 2026-07-28, whose requests carry their version.
@@ -4713,7 +4736,7 @@ def _sdk_error(error: _RpcError) -> Exception:
     return made
 
 
-# === 25. Command line ===
+# === 25. Command line =============================================================================
 # `brief` and `sleep` are hooks: bounded, never waiting for an open pipe, exit 0 whatever happens.
 # stdout is the answer, stderr everything else; UTF-8 whatever the locale.
 
@@ -4977,9 +5000,9 @@ def _demo(folder: str) -> int:
     now = [1_900_000_000.0]
     with Hippocampus.open(folder, clock=lambda: now[0]) as hippo:
         for text in ("The project uses PostgreSQL 16 with alembic migrations",
-                     "alembic migrations: the project uses PostgreSQL 16 with them",
-                     "The API gateway listens on port 8443", "The API gateway listens on port 9443",
-                     "Deploys run on Tuesday mornings after the smoke tests"):
+                     "Deploys run on Tuesday mornings after the smoke tests",
+                     "On Tuesday mornings, deploys run after the smoke tests",
+                     "The API gateway listens on port 8443", "The API gateway listens on port 9443"):
             result = hippo.remember(text, scope="shop")
             say("remember", f"{text!r}: {result.decision.action} #{result.memory_id} "
                 f"({result.decision.relation}: {result.decision.reason})")
