@@ -2173,7 +2173,7 @@ def test_report_counts_what_happened(brains, clock, cli, tmp_path):
     assert 0 < report["latency_ms"]["p50"] <= report["latency_ms"]["p95"]
     assert report["writes_per_recall"] > 0 and report["sleeps"][-1]["retention_pct"] > 0
     assert report["reinforced"][0]["id"] == grain and report["fading"]
-    assert report["config"]["gate_link"] == {"value": 0.5, "from": "given"}
+    assert report["config"]["gate_link"] == {"value": 0.6, "from": "given"}
     assert report["config"]["gate_gist"]["from"] == "default"
     shown = cli("report", "--path", tmp_path / "b").out
     assert [word for word in ("semantic", "superseded", "reinforce", "p95", "abstained", "weighed",
