@@ -222,7 +222,7 @@ class MemoryConfig(Record):
 
     # Mechanisms: each can be switched off; `bench.py ablation` shows what each adds.
     use_keyword: bool = True        # rarity-weighted votes and exact phrases
-    use_cosine: bool = True         # the embedder's similarity in the rerank
+    use_cosine: bool = True         # letters alike (hashing) or meaning (model) in the rerank
     use_association: bool = True    # links: spread, completion, associated items
     use_context: bool = True        # a trace also answers to its session neighbours' words
     use_vetoes: bool = True         # numbers, names, negation ... decide before similarity
@@ -609,7 +609,7 @@ _cached = lru_cache(1 << 14)(_expand)
 
 def _look_up(token: str) -> tuple[str, ...]:
     """_expand, cached but for unspaced runs and monsters, which are long and seldom come back."""
-    return _cached(token) if len(token) < 40 and token < "\u0e00" else _expand(token)
+    return _cached(token) if len(token) < (40 if token < "\u0e00" else 5) else _expand(token)
 
 
 def terms(text: str) -> list[str]:
@@ -1076,22 +1076,19 @@ def stdp(gap: int, config: MemoryConfig, *, forward: bool = True) -> float:
     return (config.stdp_forward if forward else config.stdp_backward) * 0.5 ** (gap - 1)
 
 
-def complete(cue: Mapping[int, float], assemblies: Iterable[Iterable[int]],
-             share: float = 0.15) -> dict[int, float]:
-    """The cue plus, at `share` of its mean weight, the units its best assemblies have in common.
+def complete(cue: Iterable[int], assemblies: Iterable[Iterable[int]]) -> list[int]:
+    """The units missing from a cue that at least two of its best assemblies hold, sorted.
 
-    Pattern completion: a unit enters where at least two of the `assemblies` (sets of units of the
-    most-voted traces) hold it, so one wrong hit cannot drag the cue away.
+    Pattern completion: two must agree, so that one wrong hit cannot drag the cue away.
 
-    >>> complete({1: 2.0}, [[1, 7], [1, 7, 8]])
-    {1: 2.0, 7: 0.3}
+    >>> complete([1], [[1, 7], [1, 7, 8]])
+    [7]
     """
     seen: dict[int, int] = {}
     for assembly in assemblies:
-        for unit in set(assembly):
+        for unit in set(assembly).difference(cue):
             seen[unit] = seen.get(unit, 0) + 1
-    weight = share * sum(cue.values()) / max(1, len(cue))
-    return {**{unit: weight for unit, n in seen.items() if n > 1}, **cue}
+    return sorted(unit for unit, n in seen.items() if n > 1)
 
 
 # === 9. Gate ======================================================================================
@@ -1224,7 +1221,7 @@ _MAX_WORDS = 200  # longer texts are the same only word by word
 def _tokens(text: str) -> tuple[list[str], list[str]]:
     """(tokens as written, the same folded), without the punctuation at the end."""
     if not text.isascii():
-        text = _CJK.sub(r" \g<0> ", unicodedata.normalize("NFKC", text.translate(_TIDY)))
+        text = _CJK.sub(r" \g<0> ", _normal("NFKC", text.translate(_TIDY)))
     raw = [token for token in _LEXEME.findall(text.replace("`", " ")) if fold(token)]
     while raw and raw[-1] in _SILENT:
         raw.pop()
@@ -1518,22 +1515,27 @@ def rewarded(strength: float, reward: float, config: MemoryConfig) -> float:
 # in a brief, shown only marked.  Whatever its rank, recalled text is rendered as data: escape
 # sequences, bidi overrides and line structure that could pass for the frame are taken out.
 
+_WORD = "(?<![A-Za-z0-9])"          # a key may stand right after a Cyrillic or Chinese word
 _SECRET = Regex("|".join(f"(?P<{name}>{pattern})" for name, pattern in {
-    "private_key": r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?"
-                   r"(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\Z)",
-    "aws_key": r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b",
-    "github_token": r"\b(?:gh[pousr]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9_]{50,255})\b",
-    "gitlab_token": r"\bglpat-[A-Za-z0-9_-]{20,}",
-    "slack_token": r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}",
-    "api_key": r"\b(?:sk|rk|pk)[-_](?:live|test|proj|ant|or)?[-_A-Za-z0-9]{0,12}[A-Za-z0-9]{24,}"
-               r"|\bAIza[A-Za-z0-9_-]{35}|\bnpm_[A-Za-z0-9]{36}\b|\bhf_[A-Za-z0-9]{30,}\b"
-               r"|\bpypi-[A-Za-z0-9_-]{50,}|\bSG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}",
-    "jwt": r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}",
-    "bearer": r"(?<=[Bb]earer )[A-Za-z0-9._~+/=-]{16,}",
-    "url_password": r"(?<=://)[^\s/:@]{0,64}:[^\s/@]{3,256}(?=@)",
-    "password": r"(?i:(?<=password)|(?<=passwd)|(?<=secret)|(?<=api_key)|(?<=apikey)|(?<=token)"
-                r"|(?<=пароль)|(?<=contraseña)|(?<=clave))['\"]?(?:\s{0,3}[:=]\s{0,3}|\s(?:is|это|es)\s)"
-                r"['\"]?(?=[^\s'\"]{0,64}\d)(?=[^\s'\"]{0,64}[A-Za-zА-я])[^\s'\",;(){}<>$]{8,256}",
+    "private_key": r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----.*?"
+                   r"(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\Z)",
+    "aws_key": _WORD + r"(?:AKIA|ASIA)[0-9A-Z]{16}(?![0-9A-Za-z])",
+    "github_token": _WORD + r"(?:gh[pousr]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9_]{50,255})",
+    "gitlab_token": _WORD + r"glpat-[A-Za-z0-9_-]{20,255}",
+    "slack_token": _WORD + r"(?:xox[abeoprs]|xapp)-[A-Za-z0-9-]{10,255}"
+                   r"|(?<=hooks\.slack\.com/services/)[A-Za-z0-9/]{20,80}",
+    "api_key": _WORD + r"(?:(?:sk|rk|pk|whsec)[-_](?=[A-Za-z_-]{0,80}\d)[A-Za-z0-9_-]{20,255}"
+               r"|AIza[A-Za-z0-9_-]{35}|npm_[A-Za-z0-9]{36}|hf_[A-Za-z0-9]{30,255}|GOCSPX-[\w-]{20,80}"
+               r"|pypi-[A-Za-z0-9_-]{50,255}|dop_v1_[a-f0-9]{40,80}|ya29\.[\w-]{20,255}"
+               r"|SG\.[A-Za-z0-9_-]{16,80}\.[A-Za-z0-9_-]{16,80})",
+    "jwt": _WORD + r"eyJ[A-Za-z0-9_-]{8,4000}\.[A-Za-z0-9_-]{8,4000}\.[A-Za-z0-9_-]{8,4000}",
+    "bearer": r"(?P<scheme>(?i:bearer|authorization:\s{0,3}basic)\s{1,3})"
+              r"(?=[A-Za-z._~+/=-]{0,80}\d)[A-Za-z0-9._~+/=-]{16,4000}",
+    "url_password": r"(?<=://)[^\s/:@]{0,64}:[^\s/]{3,256}(?=@)",
+    "password": r"(?P<label>(?i:password|passwd|pwd|passphrase|secret|api_?key|access_?key"
+                r"|accountkey|token|пароль|contraseña|clave)[\w-]{0,24}['\"*]{0,3}"
+                r"(?:\s{0,3}[:=：]\s{0,3}|\s(?:is|это|es)\s)['\"*]{0,2})"
+                r"(?=[^\s'\"]{0,64}\d)(?=[^\s'\"]{0,64}[A-Za-zА-я])[^\s'\",;(){}<>$]{8,256}",
 }.items()), re.S)
 
 _DIRECTIVE = Regex("|".join((
@@ -1542,7 +1544,7 @@ _DIRECTIVE = Regex("|".join((
     r"\b(?:instruction|prompt|rule|guideline|polic|message|direction)s?",
     r"\b(?:you are now|act as|pretend to be|from now on,? (?:you|always|never|answer|respond"
     r"|reply))\b[^.!?\n]{0,60}\b(?:admin|root|developer mode|dan\b|unrestricted|jailbr\w+|answer"
-    r"|respond|reply|obey)", r"(?:^|\n)\s*(?:system|assistant|developer)\s*:",
+    r"|respond|reply|obey)",
     r"<\|?(?:im_start|im_end|system|endoftext)\|?>", r"\[/?(?:INST|SYS)\]",
     r"\b(?:reveal|print|repeat|show|leak|exfiltrate)\b[^.!?\n]{0,30}"
     r"\b(?:system prompt|hidden instructions|api key|credential|secret|password)s?",
@@ -1558,15 +1560,18 @@ _DIRECTIVE = Regex("|".join((
 )), re.I)
 # A text without any of these needs no pattern: 50 microseconds less for most.
 _SECRET_HINTS = tuple("""-----begin akia asia ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- xox sk-
-sk_ rk- rk_ pk- pk_ aiza npm_ hf_ pypi- sg. eyj bearer :// passw secret api_key apikey token пароль
-contraseña clave""".split())
+sk_ rk- rk_ pk- pk_ aiza npm_ hf_ pypi- sg. eyj bearer authorization :// passw pwd passphrase secret
+api_key apikey access_key accesskey accountkey token пароль contraseña clave xapp- whsec gocspx-
+hooks.slack dop_v1_ ya29.""".split())
 _DIRECTIVE_HINTS = tuple("""ignor disregard forget overrid bypass pretend from_now act_as you_are
 system assistant developer <| inst] sys] reveal print repeat show leak exfiltrat do_not curl wget
-nc_ игнор забудь обращай olvida descarta haz vergiss missacht 忽略 无视 忘记 指示 命令 ルール""".split())
+nc_ игнор забудь обращай olvida descarta haz vergiss missacht 忽略 无视 忘记 指示 命令
+ルール""".split())
 _DIRECTIVE_HINTS = tuple(hint.replace("_", " ") for hint in _DIRECTIVE_HINTS)
-_HIDDEN = Regex("[\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f]")
+_ROLE = Regex(r"(?:^|[\n\r\u2028\u2029\x85])[ \t]*(?:system|assistant|developer)[ \t]*:", re.I)
+_HIDDEN = Regex("[\u202a-\u202e\u2066-\u2069\U000e0000-\U000e01ef]")
 _CONTROL = Regex("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\u200e\u200f\u061c"
-                      "\U000e0000-\U000e007f\ufeff]")
+                      "\U000e0000-\U000e01ef\ufeff]")
 
 
 _GAP = "[\\s/\u00ad\u200b-\u200f\u2060\ufeff]*"
@@ -1578,7 +1583,7 @@ def redacted(text: str) -> tuple[str, tuple[str, ...]]:
     """The text with each secret replaced by "[redacted:kind]", and the kinds found.
 
     >>> redacted("password: hunter2hunter2 for the vault")
-    ('password[redacted:password] for the vault', ('password',))
+    ('password: [redacted:password] for the vault', ('password',))
     >>> redacted("password: see the vault")[1]
     ()
     """
@@ -1588,8 +1593,9 @@ def redacted(text: str) -> tuple[str, tuple[str, ...]]:
         return text, ()
 
     def mark(match: re.Match[str]) -> str:
-        kinds.append(match.lastgroup or "secret")
-        return f"[redacted:{kinds[-1]}]"
+        kind = match.lastgroup or "secret"
+        kinds.append(kind)
+        return f"{match['scheme'] or match['label'] or ''}[redacted:{kind}]"
 
     return _SECRET.sub(mark, text), tuple(dict.fromkeys(kinds))
 
@@ -1602,9 +1608,10 @@ def suspicion(text: str) -> str:
     """
     if not text.isascii() and _HIDDEN.search(text):
         return "hidden characters"
-    plain = text if text.isascii() else unicodedata.normalize("NFKC", text)
+    plain = text if text.isascii() else fold(text)
     low = plain.lower()
-    if any(hint in low for hint in _DIRECTIVE_HINTS) and _DIRECTIVE.search(plain):
+    if any(hint in low for hint in _DIRECTIVE_HINTS) and (
+            _DIRECTIVE.search(re.sub(r"[\s\x85]+", " ", plain)) or _ROLE.search(plain)):
         return "directive-shaped text"
     return ""
 
@@ -1674,6 +1681,7 @@ UNTRUSTED, DOUBTED = 0.9, 0.5       # factors for tool, web, file and import ori
 IN_ORDER = 0.2                      # weight of the cue's words standing in its order
 GRAMS = 0.2                         # weight of the cue's letter 4-grams found in a text
 MEANING = 0.2                       # weight of a model's cosine beside votes scaled to 1
+COMPLETED, COMPLETION = 12, 0.1     # units that complete a cue, and their weight beside its own
 SESSION = 0.15                      # share of the mean of the session's three best
 POINTERS_PER_HOLDER = 4             # pointers a unit has for each trace that holds it
 SCORE_FLOOR = 0.1                   # share of the best score below which a hit is noise
@@ -1895,8 +1903,10 @@ SQL_PHRASE = f"""SELECT f.rowid FROM trace_terms f JOIN traces t ON t.id = f.row
     WHERE trace_terms MATCH ? AND t.scope_id {SQL_IN} LIMIT 200"""
 SQL_VECTORS = """SELECT v.*, t.scope_id FROM vectors v JOIN traces t ON t.id = v.trace_id
     WHERE v.trace_id > ? ORDER BY v.trace_id"""
-SQL_LINKS = f"""SELECT src, dst, weight, eligible, touched_at, 1.0 FROM links WHERE src {SQL_IN}
-    UNION ALL SELECT dst, src, weight, eligible, touched_at, 0.6 FROM links WHERE dst {SQL_IN}"""
+SQL_LINKS = f"""SELECT * FROM (
+    SELECT src, dst, weight, eligible, touched_at, 1.0 FROM links WHERE src {SQL_IN} UNION ALL
+    SELECT dst, src, weight, eligible, touched_at, 0.6 FROM links WHERE dst {SQL_IN})
+    ORDER BY weight + eligible DESC LIMIT 60"""
 SQL_CHAIN = f"""SELECT id, prev_id FROM traces WHERE id {SQL_IN}
     UNION SELECT id, prev_id FROM traces WHERE prev_id {SQL_IN}"""
 SQL_LINK = """INSERT INTO links VALUES(?, ?, ?, ?, ?, ?)
@@ -2402,6 +2412,7 @@ class TraceStore(Store):
         self.index.clear()
         self._epoch, self._folded, self._seen, self._waiting = "", -1, -1, 0
         self._version = -1              # SQLite's mark of what other connections committed
+        self.embedder = ""              # the recorded one
         self._scopes: dict[str, int] = {}
         self._days: set[tuple[int, int]] = set()
         self._counts: dict[int, int] = {}
@@ -2433,7 +2444,7 @@ class TraceStore(Store):
             self.index.extend(row["scope_id"], array("I", row["pointers"]))
             self._waiting += 1
             seen = row["seq"]
-        self._seen, self._version = seen, version
+        self._seen, self._version, self.embedder = seen, version, self.meta("embedder")
 
     def add_pointers(self, at: float, op: str, scope: int, ident: int, pointers: array[int],
                      data: Mapping[str, object]) -> None:
@@ -2638,20 +2649,22 @@ class TraceStore(Store):
     def graph(self, ids: Sequence[int], now: float) -> AssemblyGraph:
         """The links within `spread_hops` steps of some traces, decayed to `now`."""
         graph, config = AssemblyGraph(), self.config
-        frontier, known = set(ids), set(ids)
+        frontier, known = list(ids), set(ids)
         for _ in range(config.spread_hops):
-            asked = to_json(sorted(frontier)[:200])
+            asked, reached = to_json(frontier), dict.fromkeys(known, 0.0)
             for source, target, weight, eligible, at, way in self.rows(SQL_LINKS, asked, asked):
                 weight = min(1.0, weight + config.link_eligible * eligible) * way
-                age = max(0.0, now - at) / DAY_S
-                graph.bind(source, target, retention(weight, age, config.link_tau_d))
-                frontier.add(target)
+                weight = retention(weight, max(0.0, now - at) / DAY_S, config.link_tau_d)
+                graph.bind(source, target, weight)
+                reached[target] = reached.get(target, 0.0) + weight
             for ident, previous in self.rows(SQL_CHAIN, asked, asked):
                 if previous:
                     graph.bind(previous, ident, stdp(1, config))
                     graph.bind(ident, previous, stdp(1, config, forward=False))
-                    frontier |= {ident, previous}
-            known, frontier = known | frontier, frontier - known
+                    for end in (ident, previous):
+                        reached[end] = reached.get(end, 0.0) + config.stdp_backward
+            frontier = nlargest(24, reached.keys() - known, key=reached.__getitem__)
+            known.update(frontier)
         return graph
 
     def link(self, source: int, target: int, kind: str, at: float, *, weight: float = 0.0,
@@ -2727,9 +2740,14 @@ def _content(path: str) -> str:
 
 
 def _origin(common: str) -> str:
-    match = re.search(r'\[remote "origin"\][^\[]*?^\s*url\s*=\s*(\S.*?)\s*$',
-                      _content(os.path.join(common, "config")), re.M)
-    return match[1].removeprefix("file://") if match else ""
+    section = ""
+    for line in _content(os.path.join(common, "config")).splitlines():
+        line = line.strip()
+        section = line if line.startswith("[") else section
+        name, _, value = line.partition("=")
+        if section == '[remote "origin"]' and name.strip() == "url":
+            return value.strip().removeprefix("file://")
+    return ""
 
 
 def _normal_remote(url: str) -> str:
@@ -2778,6 +2796,7 @@ class _Brain:
                     "Hippocampus.reembed(...)")
             with self.store.writing():
                 self.store.set_meta("embedder", chosen.name)
+            self.store.embedder = chosen.name
 
     @property
     def embedder(self) -> EmbeddingProvider:
@@ -2793,6 +2812,13 @@ class _Brain:
             self._embedder = chosen
         return self._embedder
 
+    def refuse_moved(self) -> None:
+        """Raises EmbedderMismatch where another process moved the store to another embedder."""
+        if self._embedder is not None and self._embedder.name != self.store.embedder:
+            raise EmbedderMismatch(
+                f"{self.store.path!r} was moved to the embedder {self.store.embedder!r} while it "
+                f"was open with {self._embedder.name!r}; open it again")
+
     def embedder_if_up(self) -> EmbeddingProvider | None:
         """The embedder, or None where its model can't be loaded (`turned_off` says why)."""
         embedder, self.turned_off = self.embedder, ""
@@ -2804,22 +2830,22 @@ class _Brain:
                 return None
         return embedder
 
-    # --- caches ---
+    # --- caches, by uid: an id comes back after a rollback or a restore ---
 
     def features_of(self, row: sqlite3.Row) -> Mapping[int, float]:
         """Hashed features of a trace's text, from a bounded cache."""
-        found = self._features.get(row["id"])
+        found = self._features.get(row["uid"])
         if found is None:
-            found = self._features[row["id"]] = HashingEmbedder().features(row["text"])
+            found = self._features[row["uid"]] = HashingEmbedder().features(row["text"])
             if len(self._features) > 8_192:
                 self._features.popitem(last=False)
         return found
 
     def facts_of(self, row: sqlite3.Row) -> Facts:
         """What the gate compares of a trace's text, from a bounded cache."""
-        found = self._facts.get(row["id"])
+        found = self._facts.get(row["uid"])
         if found is None:
-            found = self._facts[row["id"]] = facts(row["text"])
+            found = self._facts[row["uid"]] = facts(row["text"])
             if len(self._facts) > 4_096:
                 self._facts.popitem(last=False)
         return found
@@ -2845,11 +2871,13 @@ class _Brain:
         """Write the waiting entries inside a write transaction; bind what was recalled together."""
         entries, store = self._waiting, self.store
         for at, op, scope_id, data in entries:
+            ids: Any = data.get("ids", ())
+            store.run_many("UPDATE traces SET shown = shown + 1 WHERE id = ?", [(i,) for i in ids])
+            if len(store.traces(ids)) < len(ids):   # forgotten meanwhile: its words are in the cue
+                data = {**data, "cue": None, "ids": list(store.traces(ids))}
             store.event(at, op, scope_id, None, data)
             if scope_id is not None:
                 store.mark_day(scope_id, at)
-            ids: Any = data.get("ids", ())
-            store.run_many("UPDATE traces SET shown = shown + 1 WHERE id = ?", [(i,) for i in ids])
             rows = store.traces(ids[:5])
             for source in rows.values():
                 for target in rows.values():
@@ -2989,13 +3017,14 @@ def draft_of(brain: _Brain, text: object = None, *, kind: str = "episodic",
         when=None if when is None else epoch(when),
         session_id=named["session_id"] or brain.session_id, turn_id=named["turn_id"],
         source_url=named["source_url"], related_ids=id_list(related_ids, "related_ids"),
-        force_new=bool(force_new), tags=tag_list(tags), meta=about, quarantine=doubt, notes=tuple(notes),
-        words=tuple(content(text)), vector=vector)
+        force_new=bool(force_new), tags=tag_list(tags), meta=about, quarantine=doubt,
+        notes=tuple(notes), words=tuple(content(text)), vector=vector)
 
 
 def place(brain: _Brain, draft: Draft) -> WriteResult:
     """Gate one draft and write it, inside a write transaction."""
     now, store = brain.clock(), brain.store
+    brain.refuse_moved()
     scope = store.scope_id(draft.scope, create=True) or 1
     store.mark_day(scope, now)
     related = store.traces(draft.related_ids) if draft.related_ids else {}
@@ -3049,7 +3078,10 @@ def neighbours(brain: _Brain, draft: Draft, scope: int) -> list[Neighbour]:
         if not twin and alike < config.gate_link:
             continue
         said = Comparison("similar", alike, f"{shared} of {len(units)} words are shared")
-        if twin or len(units) <= 30:
+        if len(draft.text) > LONG_TEXT:     # the whole comparison would take seconds
+            same = fold(draft.text) == fold(row["text"])
+            said = Comparison("same", 1.0, "same text") if same else said
+        elif twin or len(units) <= 30:
             known = known or facts(draft.text)
             said = compare(known, brain.facts_of(row))
         reworded = said.relation == "similar"
@@ -3064,6 +3096,7 @@ def neighbours(brain: _Brain, draft: Draft, scope: int) -> list[Neighbour]:
     return near
 
 
+LONG_TEXT = 20_000                  # characters from which only equal texts are the same
 _ORDER = {"same": 0, "contradiction": 1, "update": 1, "similar": 2, "different": 3}
 
 
@@ -3203,6 +3236,10 @@ class _Recall:
         self.filled, self.total = list(counts), sum(counts.values())
         self.days = {scope: self.store.active_days(scope) for scope in self.filled}
         self.weights = self._weights()
+        self.whole = sum(nlargest(TELLING, self.weights.values()))
+        self.telling = [([self.store.index.bucket(scope, unit_of(word)) for scope in self.filled],
+                         weight) for word, weight in self.weights.items()]
+        self.features: dict[int, float] = {}
         self.vector: list[float] | None = None
         self.near: dict[int, float] = {}        # cosines by model vectors
 
@@ -3244,6 +3281,8 @@ class _Recall:
                 for ident in self.store.phrase(words, self.filled):
                     votes[ident] = votes.get(ident, 0.0) + sum(
                         self.weights.get(word, 0.0) for word in set(words))
+            if self.config.use_association:
+                self._complete(votes, cue)
         embedder = self.brain.embedder_if_up() if self.config.use_cosine else None
         if embedder is not None and not isinstance(embedder, HashingEmbedder):
             self.vector = unit_vector(list(embedder.embed_query(self.cue.text[:8_000])))
@@ -3252,6 +3291,19 @@ class _Recall:
             for ident, near in self.near.items():
                 votes[ident] = votes.get(ident, 0.0) + floor * max(near, 0.0)
         return votes
+
+    def _complete(self, votes: dict[int, float], cue: Mapping[int, float]) -> None:
+        """Vote again, a little, on what the best assemblies have in common beyond the cue."""
+        best = nlargest(3, votes, key=votes.__getitem__)
+        index, rows = self.store.index, self.store.traces(best)
+        shared = complete(cue, ([unit_of(word) for word in content(row["text"][:4_000])]
+                                for row in rows.values()))
+        weights = {unit: rarity(sum(index.holders(s, unit) for s in self.filled), self.total)
+                   for unit in shared}
+        rarest = nlargest(COMPLETED, weights, key=weights.__getitem__)
+        extra = index.vote({unit: COMPLETION * weights[unit] for unit in rarest}, self.filled)
+        for ident, vote in extra.items():
+            votes[ident] = votes.get(ident, 0.0) + vote
 
     def _accept(self, idents: Sequence[int], votes: Mapping[int, float],
                 hits: dict[int, _Hit]) -> None:
@@ -3297,7 +3349,8 @@ class _Recall:
             hit.score *= DOUBTED if hit.row["quarantined"] else (
                 1.0 if hit.row["origin"] in TRUSTED else UNTRUSTED)
         hits.sort(key=lambda hit: (-hit.score, -hit.row["id"]))
-        every, grams = terms(self.cue.text[:2_000]), letter_grams(self.cue)
+        every = terms(self.cue.text[:2_000])
+        grams = letter_grams(self.cue) if self.config.use_cosine else set()
         best = hits[:30]
         for rank, hit in enumerate(best):
             text = hit.row["text"][:1_000].lower()
@@ -3305,7 +3358,7 @@ class _Recall:
             if rank < 10:
                 hit.score *= 1 + IN_ORDER * in_order(every, terms(hit.row["text"][:2_000]))
         hits[:30] = sorted(best, key=lambda hit: (-hit.score, -hit.row["id"]))
-        for hit in hits[:max(20, self.config.rerank)]:
+        for hit in hits:
             self._judge(hit)
         return hits
 
@@ -3318,12 +3371,8 @@ class _Recall:
         return max(0.0, ((near or 0.0) - ground) / (1 - ground))
 
     def _judge(self, hit: _Hit) -> None:
-        """Fill in coverage, cosine and confidence."""
+        """Fill in coverage and confidence."""
         hit.covered = max(self._covered(ident) for ident in [hit.row["id"], *hit.through])
-        if self.config.use_cosine and self.vector is None and not self.brain.turned_off:
-            embedder = self.brain.embedder
-            assert isinstance(embedder, HashingEmbedder)
-            hit.cosine = sparse_cosine(self._features(), self.brain.features_of(hit.row))
         hit.confidence = max(hit.covered, hit.cosine if self.vector is not None else 0.0)
 
     def _covered(self, ident: int) -> float:
@@ -3332,16 +3381,17 @@ class _Recall:
         The best single sign that a hit is right: AUROC .90 on LoCoMo cues asked of another
         dialogue with the names swapped.  A word never seen is the rarest, so it counts most.
         """
-        index = self.store.index
-        total = sum(nlargest(TELLING, self.weights.values()))
-        held = sum(weight for word, weight in self.weights.items() if any(
-            impact_of(index.bucket(scope, unit_of(word)), ident) for scope in self.filled))
-        return min(1.0, held / total) if total else 0.0
+        held = sum(weight for buckets, weight in self.telling if any(
+            impact_of(bucket, ident) for bucket in buckets))
+        return min(1.0, held / self.whole) if self.whole else 0.0
 
-    def _features(self) -> Mapping[int, float]:
+    def _hashed_cosine(self, row: sqlite3.Row) -> float:
+        """Cosine of the cue to a trace by the hashing embedder: shown, but it ranks nothing."""
         embedder = self.brain.embedder
-        assert isinstance(embedder, HashingEmbedder)
-        return embedder.features(self.cue.text)
+        if not isinstance(embedder, HashingEmbedder):
+            return 0.0
+        self.features = self.features or embedder.features(self.cue.text)
+        return sparse_cosine(self.features, self.brain.features_of(row))
 
     def retained(self, row: sqlite3.Row) -> float:
         """A trace's retention now."""
@@ -3383,6 +3433,8 @@ class _Recall:
 
     def item(self, hit: _Hit) -> Item:
         """The hit as callers see it."""
+        if self.config.use_cosine and self.vector is None:
+            hit.cosine = self._hashed_cosine(hit.row)
         if hit.source == "keyword" and hit.cosine > hit.covered:
             hit.source = "direct"
         why = [f"covers {hit.covered:.0%} of the cue by rarity"] if hit.covered else []
@@ -4061,8 +4113,6 @@ class Hippocampus(_Brain):
         with self._writing():
             row = self._row(memory_id)
             removed = _forget(self, row)
-        self._features.pop(row["id"], None)
-        self._facts.pop(row["id"], None)
         self.store.scrub()
         wal = "erased" if self.store.checkpoint() else "pending"
         return Forgotten(row["id"], removed, wal, tuple(backup_files(self.store.folder)))
@@ -4261,7 +4311,7 @@ class Hippocampus(_Brain):
             store.set_meta("embedder", chosen.name)
             store.set_meta("epoch", os.urandom(8).hex())    # others drop the vectors they hold
             store.run("DELETE FROM db_meta WHERE key = 'reembedding'")
-        self._embedder = chosen
+        self._embedder, store.embedder = chosen, chosen.name
         return made
 
 
@@ -4425,7 +4475,7 @@ class Tool(Record):
 
 def _tool_recall(desk: Desk, given: dict[str, Any]) -> str:
     query, project = given["query"], given.get("project")
-    if re.fullmatch(r"\s*#\d+(\s*,?\s*#\d+)*\s*", query):
+    if len(query) < 1_000 and re.fullmatch(r"(?:#\d+[\s,]*)+", query.strip()):
         items = [desk.hippo.get(ident) for ident in desk.visible(query, project)]
         each = 20_000 // len(items)
         return "\n".join(line for item in items for line in item_lines(item, limit=each))
@@ -5003,7 +5053,8 @@ def _demo(folder: str) -> int:
         for text in ("The project uses PostgreSQL 16 with alembic migrations",
                      "Deploys run on Tuesday mornings after the smoke tests",
                      "On Tuesday mornings, deploys run after the smoke tests",
-                     "The API gateway listens on port 8443", "The API gateway listens on port 9443"):
+                     "The API gateway listens on port 8443",
+                     "The API gateway listens on port 9443"):
             result = hippo.remember(text, scope="shop")
             say("remember", f"{text!r}: {result.decision.action} #{result.memory_id} "
                 f"({result.decision.relation}: {result.decision.reason})")
