@@ -744,6 +744,8 @@ def ablation(run: Run, args: argparse.Namespace) -> None:
     n = sum(len(corpus.docs) for corpus in corpora)
     run.table(f"ablation: {args.files[0].name.split('.')[0]}, n={n} docs", rows)
     refusals_by_setting(run, corpora, args.config)
+    rounds_by_setting(run, corpora, args.config)
+    versions_by_setting(run, args.config)
     if args.pairs:
         both = {name: settings[name] for name in ("all on", "use_vetoes off")}
         pairs_by_setting(run, load_pairs(args.pairs), both)
@@ -758,6 +760,60 @@ def refusals_by_setting(run: Run, corpora: Sequence[Corpus], config: MemoryConfi
         for row in refusal_rows(ask_around(corpora, setting))
     ]
     run.table("ablation: share refused", rows)
+
+
+def rounds_by_setting(run: Run, corpora: Sequence[Corpus], config: MemoryConfig) -> None:
+    """What links add: the share of gold turns in a packet of five and its context, asked before
+    and after the gold turns of the *other* half of the questions were rewarded together."""
+    rows = []
+    for name, setting in (("all on", config),
+                          ("use_association off", config._replace(use_association=False))):
+        shares: dict[str, list[float]] = {"first round": [], "same questions rewarded": [],
+                                          "others rewarded": []}  # fmt: skip
+        for corpus in corpora:
+            with scratch() as folder:
+                engine = RealMemory(folder, setting)
+                keys = dict(zip([d.id for d in corpus.docs], engine.write(corpus.docs), strict=True))
+                asked = [(q.text, {keys[g] for g in q.gold if g in keys}) for q in corpus.queries]
+                asked = [(text, gold) for text, gold in asked if len(gold) > 1]
+                shares["first round"] += [in_packet(engine, *pair) for pair in asked]
+                for _, gold in asked[::2]:
+                    engine.hippo.reflect(sorted(gold), 1.0)
+                engine.hippo.consolidate()
+                shares["same questions rewarded"] += [in_packet(engine, *p) for p in asked[::2]]
+                shares["others rewarded"] += [in_packet(engine, *pair) for pair in asked[1::2]]
+                engine.close()
+        rows.append({"setting": name, **{k: statistics.fmean(v) for k, v in shares.items() if v}})
+    run.table("ablation: gold turns in a packet of 5 and its context, questions with several", rows)
+
+
+def in_packet(engine: RealMemory, text: str, gold: set[int]) -> float:
+    """Share of the gold turns among five items and what came along."""
+    packet = engine.hippo.recall(text, k=5, min_confidence=0.0)
+    return len(gold & {item.memory_id for item in (*packet.items, *packet.context)}) / len(gold)
+
+
+def versions_by_setting(run: Run, config: MemoryConfig) -> None:
+    """What decay adds: how often the newest of three unrevised versions, 30 days apart, is first."""
+    rows = []
+    for name, setting in (("all on", config), ("use_decay off", config._replace(use_decay=False))):
+        now = [FIXED_NOW]
+        with scratch() as folder, Hippocampus.open(
+            folder, config=setting, clock=lambda now=now: now[0]  # type: ignore[misc]
+        ) as hippo:
+            newest = {}
+            for version in range(3):
+                for i in range(60):
+                    text = f"Service kiln-{i} answers on port {2000 + 97 * i + version}"
+                    newest[i] = hippo.remember(text).memory_id
+                now[0] += 30 * 86_400
+            right = sum(
+                hippo.recall(f"which port does service kiln-{i} answer on?", k=1,
+                             min_confidence=0.0).items[0].memory_id == ident
+                for i, ident in newest.items()
+            )  # fmt: skip
+        rows.append({"setting": name, "newest first": right / len(newest)})
+    run.table("ablation: the newest of three unrevised versions is first, n=60 facts", rows)
 
 
 def pairs_by_setting(run: Run, pairs: Sequence[Pair], settings: Mapping[str, MemoryConfig]) -> None:

@@ -16,7 +16,10 @@ import math
 import os
 import random
 import re
+import resource
+import select
 import shutil
+import signal
 import sqlite3
 import stat
 import subprocess
@@ -26,6 +29,7 @@ import time
 import tomllib
 import unicodedata
 from array import array
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,12 +40,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 import realmemory as rm
-from realmemory import FastEmbedProvider, HashingEmbedder, Hippocampus, MemoryConfig, main
-import resource
-import select
-import signal
-from contextlib import closing, contextmanager
-from realmemory import NotFound, StoreDamaged, StoreError
+from realmemory import (
+    FastEmbedProvider,
+    HashingEmbedder,
+    Hippocampus,
+    MemoryConfig,
+    NotFound,
+    StoreDamaged,
+    StoreError,
+    main,
+)
 
 HERE = Path(__file__).resolve().parent
 MODULE = Path(rm.__file__).resolve()
