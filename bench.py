@@ -39,6 +39,7 @@ import random
 import re
 import shutil
 import sqlite3
+import statistics
 import subprocess
 import sys
 import sysconfig
@@ -773,7 +774,8 @@ def rounds_by_setting(run: Run, corpora: Sequence[Corpus], config: MemoryConfig)
         for corpus in corpora:
             with scratch() as folder:
                 engine = RealMemory(folder, setting)
-                keys = dict(zip([d.id for d in corpus.docs], engine.write(corpus.docs), strict=True))
+                written = engine.write(corpus.docs)
+                keys = dict(zip((doc.id for doc in corpus.docs), written, strict=True))
                 asked = [(q.text, {keys[g] for g in q.gold if g in keys}) for q in corpus.queries]
                 asked = [(text, gold) for text, gold in asked if len(gold) > 1]
                 shares["first round"] += [in_packet(engine, *pair) for pair in asked]
@@ -794,7 +796,7 @@ def in_packet(engine: RealMemory, text: str, gold: set[int]) -> float:
 
 
 def versions_by_setting(run: Run, config: MemoryConfig) -> None:
-    """What decay adds: how often the newest of three unrevised versions, 30 days apart, is first."""
+    """What decay adds: how often the newest of three unrevised versions is first."""
     rows = []
     for name, setting in (("all on", config), ("use_decay off", config._replace(use_decay=False))):
         now = [FIXED_NOW]
