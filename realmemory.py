@@ -931,7 +931,7 @@ class VotingIndex:
         return found
 
     def kin(self, units: Sequence[int], scopes: Sequence[int], *, rarest: int, most: int,
-            budget: int = 200) -> list[tuple[int, int]]:
+            budget: int = 100) -> list[tuple[int, int]]:
         """(units shared, id) of the traces that share most with a text, most first.
 
         Votes on about `budget` pointers of the `rarest` units at most, then looks the `most` best
@@ -1454,7 +1454,7 @@ def compare(new: Facts, old: Facts) -> Comparison:
 _NAME = Regex(r"(?<=[^.!?:]\s)[A-ZА-ЯЁ]\w+")
 
 
-def same_claim(a: str, b: str) -> bool:
+def same_claim(a: str, b: str, ours: Facts | None = None, theirs: Facts | None = None) -> bool:
     """Whether one of two similar texts may stand for the other where places are few.
 
     They must agree in numbers, names, negation and quantifiers, and differ neither in order alone
@@ -1465,7 +1465,7 @@ def same_claim(a: str, b: str) -> bool:
     >>> same_claim("A calls B", "B calls A"), same_claim("theme is dark", "theme is light")
     (False, False)
     """
-    ours, theirs = facts(a[:2_000]), facts(b[:2_000])
+    ours, theirs = ours or facts(a), theirs or facts(b)
     mine, yours = set(ours.words), set(theirs.words)
     left, right = mine - yours, yours - mine
     if not left and not right:
@@ -3158,7 +3158,8 @@ def neighbours(brain: _Brain, draft: Draft, scope: int) -> list[Neighbour]:
             known = known or facts(draft.text)
             said = compare(known, brain.facts_of(row))
         reworded = said.relation == "same" and row["speaker"] == draft.speaker or (
-            said.relation == "similar" and same_claim(draft.text, row["text"]))
+            said.relation == "similar" and known is not None
+            and same_claim(draft.text, row["text"], known, brain.facts_of(row)))
         if not twin and said.relation in ("update", "contradiction"):
             said = said._replace(relation="similar")    # too far apart to be about the same
         near.append(Neighbour(row, said, reworded, 0.0))
