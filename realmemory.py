@@ -622,8 +622,13 @@ def terms(text: str) -> list[str]:
     >>> terms("北京市 🎉"), terms("?!")
     (['北京', '京市', '北', '京', '市', '🎉'], ['?', '!'])
     """
+    return list(_terms(text))
+
+
+@lru_cache(maxsize=4)               # a write analyses its text for the index, FTS5 and the gate
+def _terms(text: str) -> tuple[str, ...]:
     found = tokens(text)
-    return [term for token in found for term in _look_up(token)] or found
+    return tuple([term for token in found for term in _look_up(token)] or found)
 
 
 def content(text: str) -> list[str]:
@@ -950,8 +955,14 @@ class VotingIndex:
                     votes[pointer >> 8] = votes.get(pointer >> 8, 0.0) + weight
             budget -= len(bucket)
         best = sorted(votes, key=votes.__getitem__, reverse=True)[:most]
-        return sorted(((sum(impact_of(bucket, ident) & 1 for bucket in found), ident)
-                       for ident in best), reverse=True)
+        shared = dict.fromkeys(best, 0)
+        for bucket in found:
+            size = len(bucket)
+            for ident in best:              # impact_of, unrolled: the gate's innermost loop
+                at = bisect_left(bucket, ident << 8)
+                if at < size and bucket[at] >> 8 == ident:
+                    shared[ident] += bucket[at] & 1
+        return sorted(((n, ident) for ident, n in shared.items()), reverse=True)
 
     def vote(self, cue: Mapping[int, float], scopes: Sequence[int], *, budget: int = 30_000,
              limit: int = 400, only: frozenset[int] | None = None) -> dict[int, float]:
@@ -1628,7 +1639,7 @@ def redacted(text: str) -> tuple[str, tuple[str, ...]]:
     """
     kinds: list[str] = []
     low = text.lower()
-    if not any(hint in low for hint in _SECRET_HINTS):
+    if not any(map(low.__contains__, _SECRET_HINTS)):
         return text, ()
 
     def mark(match: re.Match[str]) -> str:
@@ -1649,7 +1660,7 @@ def suspicion(text: str) -> str:
         return "hidden characters"
     plain = text if text.isascii() else fold(text)
     low = plain.lower()
-    if any(hint in low for hint in _DIRECTIVE_HINTS) and (
+    if any(map(low.__contains__, _DIRECTIVE_HINTS)) and (
             _DIRECTIVE.search(re.sub(r"[\s\x85]+", " ", plain)) or _ROLE.search(plain)):
         return "directive-shaped text"
     return ""
@@ -1679,9 +1690,10 @@ def one_line(text: str, limit: int = 0) -> str:
     >>> one_line("ok\\x1b[2J\\n\\n# System\\n```rm```")
     "ok[2J / # System / '''rm'''"
     """
-    lines = [" ".join(line.split()) for line in re.split(r"[\n\r\v\f\u2028\u2029\x85]+", text)]
-    line = _CONTROL.sub("", " / ".join(part for part in lines if part))
-    line = str(_FRAME.sub("\u2039\\1", line.replace("```", "'''")))
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    line = " / ".join(part for part in lines if part).replace("```", "'''")
+    if not (line.isascii() and line.isprintable() and "<" not in line):
+        line = str(_FRAME.sub("\u2039\\1", _CONTROL.sub("", line)))
     return line if not limit or len(line) <= limit else line[:max(1, limit - 1)].rstrip() + "\u2026"
 
 
@@ -1945,7 +1957,7 @@ SQL_TRACE = "SELECT t.*, (SELECT name FROM scopes s WHERE s.id = scope_id) AS sc
 SQL_TRACES = f"{SQL_TRACE} WHERE id {SQL_IN}"
 SQL_BRIEF = f"""{SQL_TRACE} INDEXED BY traces_brief WHERE scope_id = ? AND kind = ?
     AND valid_to IS NULL AND quarantined = 0 ORDER BY strength DESC, id DESC LIMIT ?"""
-SQL_NEWEST = f"""{SQL_TRACE} WHERE scope_id = ? AND kind = ? AND valid_to IS NULL
+SQL_NEWEST = f"""{SQL_TRACE} WHERE +scope_id = ? AND +kind = ? AND valid_to IS NULL
     AND quarantined = 0 AND id > (SELECT max(id) FROM traces) - 400 ORDER BY id DESC LIMIT ?"""
 SQL_PINNED = f"""{SQL_TRACE} WHERE pinned = 1 AND valid_to IS NULL AND quarantined = 0
     AND scope_id {SQL_IN} ORDER BY id DESC LIMIT 50"""
@@ -2272,29 +2284,26 @@ class Store:
 
     @contextmanager
     def lease(self, name: str) -> Iterator[bool]:
-        """Whether this process alone may do `name` now: a file that names its living holder."""
+        """Whether this process alone may do `name` now: SQLite's lock on a file of its own.
+
+        The system drops the lock with its holder, however that ends; the empty file stays.
+        """
         path = os.path.join(self.folder, f"{name}.lease")
         try:
-            with open(path, encoding="ascii", errors="replace") as file:
-                holder = file.read(20).strip()
-            if not holder.isdigit() or not runs(int(holder)) or (
-                    time.time() - os.path.getmtime(path) > 600):
-                _remove(path)           # its holder was killed
-        except OSError:
-            pass                        # there is none
-        try:
-            file_ = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            yield False
-            return
-        except OSError as error:
-            raise ReadOnly(f"{path!r} can't be made ({error.strerror})") from error
-        try:
-            os.write(file_, str(os.getpid()).encode())
-            os.close(file_)
-            yield True
-        finally:
-            _remove(path)
+            with suppress(FileExistsError):
+                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+            con = sqlite3.connect(path, timeout=0, isolation_level=None)
+        except (OSError, sqlite3.Error) as error:
+            raise ReadOnly(f"{path!r} can't be made ({error}); check the folder") from error
+        with closing(con):
+            try:
+                con.execute("BEGIN EXCLUSIVE")
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error):
+                    raise ReadOnly(f"{path!r} can't be locked ({error})") from error
+                yield False
+            else:
+                yield True
 
     def checkpoint(self) -> bool:
         """Move the WAL into the database and empty it; False while a reader holds a snapshot."""
@@ -5306,6 +5315,8 @@ COMMANDS: dict[str, tuple[Callable[[_Call], int], str, tuple[tuple[str, dict[str
     "demo": (_cmd_demo, "the main job on a throw-away store", ()),
 }
 HOOKS = ("brief", "sleep")
+_COMMON = {"--path": "folder of the store", "--namespace": "a separate brain",
+           "--project": "project name, or global"}
 _READING = ("list", "show", "pin", "revise", "reflect", "forget", "report", "check", "undo",
             "dream-log")
 
@@ -5320,9 +5331,8 @@ def _parser(chosen: str | None) -> Any:
     plain = partial(argparse.HelpFormatter, width=100)
 
     def common(parser: Any, suppress: bool) -> None:
-        for flag, default, text in (
-                ("--path", home, "folder of the store"), ("--namespace", None, "a separate brain"),
-                ("--project", None, "project name, or global")):
+        for flag, text in _COMMON.items():
+            default = home if flag == "--path" else None
             parser.add_argument(flag, default=argparse.SUPPRESS if suppress else default, help=text)
 
     parser = argparse.ArgumentParser(
@@ -5352,14 +5362,15 @@ def _command_in(arguments: Sequence[str]) -> str | None:
     for argument in arguments:
         if not takes_value and not argument.startswith("-"):
             return argument
-        takes_value = argument in ("--path", "--namespace", "--project")
+        takes_value = argument in _COMMON
     return None
 
 
 def _parsed(arguments: list[str], command: str | None) -> Any:
     """The options; words that stand behind options belong to the text."""
-    if arguments in (["brief"], ["sleep"], ["serve"]):
-        return _bare_options(arguments[0])
+    plain = _plain_options(arguments)
+    if plain is not None:
+        return plain
     parser = _parser(command)
     options, rest = parser.parse_known_args(arguments)
     name = "query" if command == "recall" else "text"
@@ -5371,14 +5382,25 @@ def _parsed(arguments: list[str], command: str | None) -> Any:
     return options
 
 
-def _bare_options(command: str) -> Any:
-    """The options of a command given without any: argparse costs a hook 9 ms."""
+def _plain_options(arguments: Sequence[str]) -> Any:
+    """The options of `brief`, `sleep` or `serve` with a store or a project at most; else None."""
+    words, named = list(arguments), {}
+    while len(words) > 1 and words[-2] in _COMMON and not words[-1].startswith("-"):
+        named[words[-2][2:]] = words[-1]
+        del words[-2:]
+    if len(words) == 1 and words[0] in (*HOOKS, "serve"):
+        return _bare_options(words[0], **named)
+    return None
+
+
+def _bare_options(command: str, **named: str) -> Any:
+    """The options of a command given with these alone: argparse costs a hook 9 ms."""
     defaults = {flag.lstrip("-").replace("-", "_"): options.get(
         "default", False if options.get("action") == "store_true" else None)
         for flag, options in COMMANDS[command][2]}
     home = os.environ.get("REALMEMORY_HOME") or os.path.join("~", ".realmemory")
-    return SimpleNamespace(command=command, path=home, namespace=None, project=None, json=False,
-                           **defaults)
+    common = {"command": command, "path": home, "namespace": None, "project": None, "json": False}
+    return SimpleNamespace(**{**common, **defaults, **named})
 
 
 def _hook_input() -> dict[str, Any]:

@@ -1245,7 +1245,7 @@ def test_every_file_of_a_store_is_for_its_owner_alone_and_none_is_undocumented(a
             put(hippo, "The painting shows a lugger")
             assert {p.name: mode(p) for p in alone.iterdir()} == {
                 "memory.db": "0o600", "memory.db-wal": "0o600", "memory.db-shm": "0o600",
-                "backups": "0o700"}
+                "sleep.lease": "0o600", "backups": "0o700"}
         with Hippocampus.open(alone, namespace="second") as hippo:
             put(hippo, "x marks the dock")
     finally:
@@ -3623,6 +3623,28 @@ with Hippocampus.open(store) as hippo:
     assert rows(home / "store", "SELECT count(*) FROM sleeps") == [(1,)]
     assert len(list((home / "store" / "backups").iterdir())) == 1
     sound(home / "store").close()
+
+
+def test_one_process_sleeps_at_a_time_and_a_killed_sleeper_bars_nobody(home):
+    with Hippocampus.open(home / "store") as hippo:
+        hippo.remember("Barrel 4 holds 44 herrings")
+        sleeper = subprocess.Popen([sys.executable, "-c", RACER + """
+with Hippocampus.open(store) as hippo, hippo.store.lease("sleep") as mine:
+    print(mine, flush=True)
+    sys.stdin.readline()
+""", str(home / "store"), "0"], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                   env=environment(home))
+        try:
+            assert sleeper.stdin and sleeper.stdout
+            assert sleeper.stdout.readline() == "ready\n"
+            sleeper.stdin.write("\n")
+            sleeper.stdin.flush()
+            assert sleeper.stdout.readline() == "True\n"
+            assert hippo.consolidate() is None
+        finally:
+            sleeper.kill()
+            sleeper.communicate()
+        assert hippo.consolidate() is not None
 
 
 def test_a_forked_child_opens_a_connection_of_its_own(home):
