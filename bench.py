@@ -746,7 +746,7 @@ def ablation(run: Run, args: argparse.Namespace) -> None:
     run.table(f"ablation: {args.files[0].name.split('.')[0]}, n={n} docs", rows)
     refusals_by_setting(run, corpora, args.config)
     rounds_by_setting(run, corpora, args.config)
-    versions_by_setting(run, args.config)
+    brief_by_setting(run, args.config)
     if args.pairs:
         both = {name: settings[name] for name in ("all on", "use_vetoes off")}
         pairs_by_setting(run, load_pairs(args.pairs), both)
@@ -795,27 +795,26 @@ def in_packet(engine: RealMemory, text: str, gold: set[int]) -> float:
     return len(gold & {item.memory_id for item in (*packet.items, *packet.context)}) / len(gold)
 
 
-def versions_by_setting(run: Run, config: MemoryConfig) -> None:
-    """What decay adds: how often the newest of three unrevised versions is first."""
+def brief_by_setting(run: Run, config: MemoryConfig) -> None:
+    """What decay adds: which share of a brief is of this month, after a year of other work."""
     rows = []
     for name, setting in (("all on", config), ("use_decay off", config._replace(use_decay=False))):
         now = [FIXED_NOW]
         with scratch() as folder, Hippocampus.open(
             folder, config=setting, clock=lambda now=now: now[0]  # type: ignore[misc]
         ) as hippo:
-            newest = {}
-            for version in range(3):
-                for i in range(60):
-                    text = f"Service kiln-{i} answers on port {2000 + 97 * i + version}"
-                    newest[i] = hippo.remember(text).memory_id
-                now[0] += 30 * 86_400
-            right = sum(
-                hippo.recall(f"which port does service kiln-{i} answer on?", k=1,
-                             min_confidence=0.0).items[0].memory_id == ident
-                for i, ident in newest.items()
-            )  # fmt: skip
-        rows.append({"setting": name, "newest first": right / len(newest)})
-    run.table("ablation: the newest of three unrevised versions is first, n=60 facts", rows)
+            for _ in range(2):  # said twice, so that they are the stronger ones
+                for i in range(40):
+                    hippo.remember(f"Depot {i} keeps {7 + 3 * i} barrels of oil")
+                now[0] += 86_400
+            for week in range(52):
+                hippo.remember(f"Crew {week} repainted mast {3 * week}")
+                now[0] += 7 * 86_400
+            fresh = {hippo.remember(f"Quay {i} is let to tenant {90 + 7 * i}").memory_id
+                     for i in range(40)}  # fmt: skip
+            shown = [int(n) for n in re.findall(r"^- #(\d+)", hippo.brief(), re.M)]
+        rows.append({"setting": name, "of this month": sum(n in fresh for n in shown) / len(shown)})
+    run.table("ablation: lines of the brief, year-old facts being said twice", rows)
 
 
 def pairs_by_setting(run: Run, pairs: Sequence[Pair], settings: Mapping[str, MemoryConfig]) -> None:
