@@ -1573,16 +1573,16 @@ _SECRET = Regex("|".join(f"(?P<{name}>{pattern})" for name, pattern in {
     "slack_token": _WORD + r"(?:xox[abeoprs]|xapp)-[A-Za-z0-9-]{10,255}"
                    r"|(?<=hooks\.slack\.com/services/)[A-Za-z0-9/]{20,80}",
     "api_key": _WORD + r"(?:(?:sk|rk|pk|whsec)[-_](?=[A-Za-z_-]{0,80}\d)[A-Za-z0-9_-]{20,255}"
-               r"|AIza[A-Za-z0-9_-]{35}|npm_[A-Za-z0-9]{36}|hf_[A-Za-z0-9]{30,255}|GOCSPX-[\w-]{20,80}"
+               r"|AIza[A-Za-z0-9_-]{35}|npm_[A-Za-z0-9]{36}|hf_[A-Za-z0-9]{30,255}"
                r"|pypi-[A-Za-z0-9_-]{50,255}|dop_v1_[a-f0-9]{40,80}|ya29\.[\w-]{20,255}"
-               r"|SG\.[A-Za-z0-9_-]{16,80}\.[A-Za-z0-9_-]{16,80})",
+               r"|GOCSPX-[\w-]{20,80}|SG\.[A-Za-z0-9_-]{16,80}\.[A-Za-z0-9_-]{16,80})",
     "jwt": _WORD + r"eyJ[A-Za-z0-9_-]{8,4000}\.[A-Za-z0-9_-]{8,4000}\.[A-Za-z0-9_-]{8,4000}",
     "bearer": r"(?P<scheme>(?i:bearer|authorization:\s{0,3}basic)\s{1,3})"
               r"(?=[A-Za-z._~+/=-]{0,80}\d)[A-Za-z0-9._~+/=-]{16,4000}",
     "url_password": r"(?<=://)[^\s/:@]{0,64}:[^\s/]{3,256}(?=@)",
     "password": r"(?P<label>(?i:password|passwd|pwd|passphrase|secret|api[ _-]?key|access_?key"
-                r"|accountkey|db_pass|token|пароль|contraseña|clave)[\w-]{0,24}(?:\s[\w.-]{1,20}){0,4}?"
-                r"['\"*]{0,3}(?:\s{0,3}[:=：—]\s{0,3}|\s(?:is|это|es)\s)['\"*]{0,2})"
+                r"|accountkey|db_pass|token|пароль|contraseña|clave)[\w-]{0,24}"
+                r"(?:\s[\w.-]{1,20}){0,4}?['\"*]{0,3}(?:\s{0,3}[:=：—]\s{0,3}|\s(?:is|это|es)\s)['\"*]{0,2})"
                 r"(?=[^\s'\"]{0,64}\d)(?=[^\s'\"]{0,64}[A-Za-zА-я])[^\s'\",;(){}<>$]{6,256}",
 }.items()), re.S)
 
@@ -2298,9 +2298,9 @@ class Store:
         with closing(con):
             try:
                 con.execute("BEGIN EXCLUSIVE")
-            except sqlite3.OperationalError as error:
+            except sqlite3.Error as error:
                 if "locked" not in str(error):
-                    raise ReadOnly(f"{path!r} can't be locked ({error})") from error
+                    raise ReadOnly(f"{path!r} can't be locked ({error}); remove it") from error
                 yield False
             else:
                 yield True
