@@ -5384,9 +5384,10 @@ def _parsed(arguments: list[str], command: str | None) -> Any:
 
 def _plain_options(arguments: Sequence[str]) -> Any:
     """The options of `brief`, `sleep` or `serve` with a store or a project at most; else None."""
-    words, named = list(arguments), {}
+    words = list(arguments)
+    named: dict[str, str] = {}
     while len(words) > 1 and words[-2] in _COMMON and not words[-1].startswith("-"):
-        named[words[-2][2:]] = words[-1]
+        named.setdefault(words[-2][2:], words[-1])       # of two, the last counts
         del words[-2:]
     if len(words) == 1 and words[0] in (*HOOKS, "serve"):
         return _bare_options(words[0], **named)

@@ -3625,6 +3625,15 @@ with Hippocampus.open(store) as hippo:
     sound(home / "store").close()
 
 
+@pytest.mark.parametrize("command", ["brief", "sleep", "serve"])
+@pytest.mark.parametrize("options", [
+    "", "--path x", "--project global", "--path x --project y --namespace z", "--path a --path b"])
+def test_the_short_way_past_argparse_reads_what_argparse_reads(command, options):
+    words = [command, *options.split()]
+    plain = rm._plain_options(words)
+    assert vars(plain) == vars(rm._parser(command).parse_args(words))
+
+
 def test_one_process_sleeps_at_a_time_and_a_killed_sleeper_bars_nobody(home):
     with Hippocampus.open(home / "store") as hippo:
         hippo.remember("Barrel 4 holds 44 herrings")
