@@ -63,6 +63,7 @@ from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from heapq import nlargest
+from operator import mul
 from types import SimpleNamespace
 
 __version__ = "0.1.0"
@@ -260,7 +261,7 @@ class MemoryConfig(Record):
     abstain_below: float = 0.42     # [0,1] best confidence under which a packet is empty
     item_floor: float = 0.4         # [0,1] share of the best confidence an item needs
     rerank: int = 60                # candidates looked at in full
-    fold_every: int = 512           # traces whose pointers wait outside the postings
+    fold_every: int = 2_048         # traces whose pointers wait outside the postings
     # Brief, backups, journal.
     brief_chars: int = 600          # characters of a brief
     backups_keep: int = 10          # copies kept in <store>/backups; 0 makes none
@@ -677,19 +678,13 @@ class HashingEmbedder:
                  f"dim={_shown(dim)} is not a whole number from 32 to 65536")
         self.dim, self.name = dim, f"hashing-{ANALYSER}-{dim}"
 
-    def features(self, text: str) -> dict[int, float]:
-        """The vector as {index: value}, unit length; empty only where the text has no term."""
-        out: dict[int, float] = {}
-        for word in terms(text[:4_000]):
-            for index, value in _word_features(word, self.dim):
-                out[index] = out.get(index, 0.0) + value
-        norm = math.sqrt(sum(v * v for v in out.values())) or 1.0
-        return {i: v / norm for i, v in out.items()}
-
     def embed(self, text: str) -> list[float]:
         """`dim` floats of unit length (zeros only where the text has no term)."""
-        found = self.features(text)
-        return [found.get(i, 0.0) for i in range(self.dim)]
+        out = [0.0] * self.dim
+        for word in terms(text[:4_000]):
+            for index, value in _word_features(word, self.dim):
+                out[index] += value
+        return unit_vector(out)
 
     embed_query = embed
 
@@ -794,7 +789,7 @@ def unit_vector(vector: Sequence[float]) -> list[float]:
     >>> unit_vector([3.0, 4.0])
     [0.6, 0.8]
     """
-    norm = math.sqrt(sum(x * x for x in vector))
+    norm = math.hypot(*vector)
     _require(math.isfinite(norm), "the embedder returned a vector with NaN or infinity")
     return [x / norm for x in vector] if norm else list(vector)
 
@@ -805,17 +800,8 @@ def cosine(a: Sequence[float], b: Sequence[float]) -> float:
     >>> cosine([1.0, 0.0], [0.6, 0.8])
     0.6
     """
-    return max(-1.0, min(1.0, sum(x * y for x, y in zip(a, b, strict=True))))
-
-
-def sparse_cosine(a: Mapping[int, float], b: Mapping[int, float]) -> float:
-    """Dot product of two unit vectors given as {index: value}.
-
-    >>> sparse_cosine({1: 1.0}, {1: 0.6, 2: 0.8})
-    0.6
-    """
-    a, b = (b, a) if len(a) > len(b) else (a, b)
-    return max(-1.0, min(1.0, sum(v * b[i] for i, v in a.items() if i in b)))
+    _require(len(a) == len(b), f"vectors of {len(a)} and {len(b)} numbers have no cosine")
+    return max(-1.0, min(1.0, float(sum(map(mul, a, b)))))
 
 
 def quantised(vector: Sequence[float]) -> tuple[float, bytes]:
@@ -836,14 +822,15 @@ def quantised(vector: Sequence[float]) -> tuple[float, bytes]:
 # an inverted index, with no model and no re-indexing: a write costs O(k).  A trace also leaves
 # weaker pointers for the words of its session neighbours and its date: temporal context in the code
 # moved recall@10 on real dialogue by 7 to 8 points.
-# A pointer is one 32-bit number, id << 8 | impact, so a bucket is one sorted array and a look-up
-# is a bisection; ids reach 16.7 million.  Rare units are summed whole; units met later, when
-# enough candidates exist, are only looked up for the best of these.
+# A pointer is one 32-bit number, id << 8 | impact, so a bucket is one sorted array that SQLite hands
+# over as it is, and a look-up is a bisection; ids reach 16.7 million.  The rarest units are summed
+# whole; what is left, when enough pointers were, only raises the best candidates so far.
 
-N_UNITS = 1 << 22
+UNIT_BITS = 22
+N_UNITS = 1 << UNIT_BITS
 K1 = 0.8                            # saturation of repeated terms
 IMPACT = tuple(0.001 * 1.076 ** (i >> 1) for i in range(256))   # of a byte: 8 % steps, .001 to 11
-SATURATION = tuple(x / (x + K1) for x in IMPACT)
+SATURATION = (0.0, *(x / (x + K1) for x in IMPACT[1:]))
 _ODD = bytes(i & 1 for i in range(256))
 MAX_TRACE_ID = (1 << 24) - 1
 
@@ -870,69 +857,74 @@ def sdr(text: str) -> list[int]:
 class VotingIndex:
     """Buckets of pointers by (scope, unit), read on demand through `load` and kept current.
 
-    `load(scope_id, unit)` returns the stored pointers as the bytes of an array("I").  A bucket is
-    sorted and holds one pointer a trace: impacts that came later (a successor's words) are added.
+    `load(scope_id, unit)` returns the stored pointers as the bytes of two array("I"): the first
+    sorted with one pointer a trace, the second what came later for traces of the first, in any
+    order.  In a bucket they are one: impacts that came later (a successor's words) are added.
     O(k) per write; a cue reads only the buckets of its own units.
     """
 
     CACHED = 8_000_000              # pointers kept in memory (32 MB) before all are dropped
 
-    def __init__(self, load: Callable[[int, int], bytes]) -> None:
+    def __init__(self, load: Callable[[int, int], tuple[bytes, bytes]]) -> None:
         self._load = load
-        self._buckets: dict[tuple[int, int], array[int]] = {}
-        self._tail: dict[tuple[int, int], list[int]] = {}
-        self._holders: dict[tuple[int, int], int] = {}
+        self._buckets: dict[int, array[int]] = {}       # by scope << UNIT_BITS | unit, as below
+        self._waiting: dict[int, list[int]] = {}
+        self._holders: dict[int, int] = {}
         self._held = 0
 
     def clear(self) -> None:
         """Forget everything; buckets are read again when asked for."""
         self._buckets.clear()
-        self._tail.clear()
+        self._waiting.clear()
         self._holders.clear()
         self._held = 0
 
-    def extend(self, scope: int, pointers: array[int]) -> None:
-        """Take in pointers that `load` does not return yet: flat (id, unit, impact) triples."""
-        for ident, unit, impact in zip(pointers[0::3], pointers[1::3], pointers[2::3], strict=True):
-            key, pointer = (scope, unit), ident << 8 | impact
-            self._tail.setdefault(key, []).append(pointer)
-            bucket = self._buckets.get(key)
-            if bucket is not None:
-                _add_pointer(bucket, pointer)
-                if pointer & 1 and key in self._holders:
-                    self._holders[key] += 1
+    def extend(self, scope: int, change: array[int]) -> None:
+        """Take in pointers that `load` does not return yet: groups made by `pointer_group`."""
+        buckets, waiting, base, at = self._buckets, self._waiting, scope << UNIT_BITS, 0
+        while at < len(change):
+            ident, end = change[at], at + 2 + change[at + 1]
+            for word in change[at + 2:end]:
+                key, pointer = base | word >> 8, ident << 8 | word & 255
+                if key in waiting:
+                    waiting[key].append(pointer)
+                else:
+                    waiting[key] = [pointer]
+                if key in buckets:
+                    _add_pointer(buckets[key], pointer)
+                    if pointer & 1 and key in self._holders:
+                        self._holders[key] += 1
+            at = end
 
-    def settle(self) -> None:
-        """The pointers taken in so far are returned by `load` from now on."""
-        self._tail.clear()
+    def settle(self) -> dict[tuple[int, int], list[int]]:
+        """The pointers taken in by (scope, unit), sorted; from now on `load` returns them."""
+        waiting, self._waiting = self._waiting, {}
+        return {(key >> UNIT_BITS, key & N_UNITS - 1): list(_joined(pointers))
+                for key, pointers in sorted(waiting.items())}
 
     def bucket(self, scope: int, unit: int) -> array[int]:
         """The sorted pointers (id << 8 | impact) of one unit in one scope."""
-        key = (scope, unit)
+        key = scope << UNIT_BITS | unit
         bucket = self._buckets.get(key)
         if bucket is None:
             if self._held > self.CACHED:
                 self._buckets.clear()
                 self._holders.clear()
                 self._held = 0
-            stored = array("I", self._load(scope, unit))
-            stored.extend(self._tail.get(key, ()))
-            bucket = array("I")
-            for pointer in sorted(stored):
-                if bucket and (pointer ^ bucket[-1]) < 256:
-                    bucket[-1] = pointer >> 8 << 8 | _summed(bucket[-1] & 255, pointer & 255)
-                else:
-                    bucket.append(pointer)
-            self._buckets[key] = bucket
+            stored, late = self._load(scope, unit)
+            bucket = self._buckets[key] = array("I", stored)
+            for pointer in [*array("I", late), *self._waiting.get(key, ())]:
+                _add_pointer(bucket, pointer)
             self._held += len(bucket)
         return bucket
 
     def holders(self, scope: int, unit: int) -> int:
         """How many traces of a scope hold the unit themselves (its document frequency)."""
-        found = self._holders.get((scope, unit))
+        key = scope << UNIT_BITS | unit
+        found = self._holders.get(key)
         if found is None:
             low = self.bucket(scope, unit).tobytes()[0 if sys.byteorder == "little" else 3::4]
-            found = self._holders[scope, unit] = low.translate(_ODD).count(1)
+            found = self._holders[key] = low.translate(_ODD).count(1)
         return found
 
     def kin(self, units: Sequence[int], scopes: Sequence[int], *, rarest: int, most: int,
@@ -942,9 +934,16 @@ class VotingIndex:
         Votes on about `budget` pointers of the `rarest` units at most, then looks the `most` best
         candidates up in all buckets.
         """
-        known = self._buckets
-        found = sorted((bucket for unit in units for scope in scopes if (
-            bucket := known.get((scope, unit)) or self.bucket(scope, unit))), key=len)
+        known, found = self._buckets, []
+        for scope in scopes:
+            base = scope << UNIT_BITS
+            for unit in units:
+                bucket = known.get(base | unit)
+                if bucket is None:
+                    bucket = self.bucket(scope, unit)
+                if bucket:
+                    found.append(bucket)
+        found.sort(key=len)
         votes: dict[int, float] = {}
         for bucket in found[:rarest]:
             if len(bucket) > budget and votes:
@@ -954,50 +953,71 @@ class VotingIndex:
                 if pointer & 1:
                     votes[pointer >> 8] = votes.get(pointer >> 8, 0.0) + weight
             budget -= len(bucket)
-        best = sorted(votes, key=votes.__getitem__, reverse=True)[:most]
-        shared = dict.fromkeys(best, 0)
-        for bucket in found:
-            size = len(bucket)
-            for ident in best:              # impact_of, unrolled: the gate's innermost loop
-                at = bisect_left(bucket, ident << 8)
-                if at < size and bucket[at] >> 8 == ident:
-                    shared[ident] += bucket[at] & 1
-        return sorted(((n, ident) for ident, n in shared.items()), reverse=True)
+        shared = []
+        for ident in sorted(votes, key=votes.__getitem__, reverse=True)[:most]:
+            low, n = ident << 8, 0
+            for bucket in found:            # impact_of, unrolled: the gate's innermost loop
+                at = bisect_left(bucket, low)
+                if at < len(bucket) and bucket[at] >> 8 == ident:
+                    n += bucket[at] & 1
+            shared.append((n, ident))
+        return sorted(shared, reverse=True)
 
-    def vote(self, cue: Mapping[int, float], scopes: Sequence[int], *, budget: int = 30_000,
-             limit: int = 400, only: frozenset[int] | None = None) -> dict[int, float]:
-        """Summed weight * SATURATION[impact] of each trace that shares a unit with the cue, by id.
+    def vote(self, cue: Mapping[int, float], scopes: Sequence[int], *, budget: int = 4_000,
+             limit: int = 256, only: frozenset[int] | None = None) -> dict[int, float]:
+        """The `limit` traces with most votes for a cue: {id: summed weight * SATURATION[impact]}.
 
-        `cue` maps unit to weight; `only` names the traces that may be voted for.  Rare units first;
-        once `budget` pointers were summed, the remaining common units only raise the best `limit`
-        candidates.  O(budget + limit * units).
+        `cue` maps unit to weight; `only` names the traces that may be voted for.  The rarest units
+        first; once `budget` pointers were summed, the second rarest raises every candidate and the
+        commoner ones the best `limit`.  O(budget + size of the two rarest + limit * units).
         """
-        found = sorted(((bucket, weight) for unit, weight in cue.items() for scope in scopes
-                        if (bucket := self.bucket(scope, unit))), key=lambda pair: len(pair[0]))
+        found = []
+        for unit, weight in cue.items():
+            buckets = [bucket for scope in scopes if (bucket := self.bucket(scope, unit))]
+            if buckets:
+                found.append((sum(map(len, buckets)), weight, buckets))
+        found.sort(key=lambda unit: unit[0])
         votes: dict[int, float] = {}
-        summed = 0
-        for position, (bucket, weight) in enumerate(found):
-            if votes and summed + len(bucket) > budget:
-                return self._raised(votes, found[position:], limit)
-            if only is not None:
-                bucket = array("I", [p for p in bucket if p >> 8 in only])
-            summed += len(bucket)
-            for pointer in bucket:
-                ident = pointer >> 8
-                votes[ident] = votes.get(ident, 0.0) + SATURATION[pointer & 255] * weight
-        return votes
+        for position, (size, weight, buckets) in enumerate(found):
+            gain = [weight * share for share in SATURATION]
+            if not votes or size <= budget:
+                budget -= size
+                for bucket in buckets:
+                    for pointer in bucket:
+                        ident = pointer >> 8
+                        votes[ident] = votes.get(ident, 0.0) + gain[pointer & 255]
+                if only is not None:
+                    votes = {ident: vote for ident, vote in votes.items() if ident in only}
+            elif position == 1:
+                for bucket in buckets:
+                    for pointer in bucket:
+                        if pointer >> 8 in votes:
+                            votes[pointer >> 8] += gain[pointer & 255]
+            else:
+                votes = _most(votes, limit)
+                for ident in votes:
+                    votes[ident] += sum(gain[impact_of(bucket, ident)] for bucket in buckets)
+        return _most(votes, limit)
 
-    @staticmethod
-    def _raised(votes: dict[int, float], rest: Sequence[tuple[array[int], float]],
-                limit: int) -> dict[int, float]:
-        """The best `limit` of `votes`, each with its impacts in the `rest` of the buckets."""
-        best = {i: v for v, i in nlargest(limit, ((v, i) for i, v in votes.items()))}
-        for bucket, weight in rest:
-            for ident in best:
-                impact = impact_of(bucket, ident)
-                if impact:
-                    best[ident] += SATURATION[impact] * weight
-        return best
+
+def _most(votes: dict[int, float], limit: int) -> dict[int, float]:
+    """The entries with the `limit` largest values; among equals the highest ids."""
+    if len(votes) <= limit:
+        return votes
+    floor = sorted(votes.values())[-limit]
+    best = {ident: vote for ident, vote in votes.items() if vote > floor}
+    equal = sorted((ident for ident, vote in votes.items() if vote == floor), reverse=True)
+    return best | dict.fromkeys(equal[:limit - len(best)], floor)
+
+
+def pointer_group(ident: int, impacts: Mapping[int, float], own: Iterable[str]) -> array[int]:
+    """What one trace adds to the index, as array("I"): its id, n, and n times unit << 8 | impact.
+
+    `impacts` is {unit: weighted term frequency}, `own` the words that the trace holds itself.
+    """
+    held = {unit_of(word) for word in own}
+    return array("I", (ident, len(impacts), *(
+        unit << 8 | impact_byte(impact, unit in held) for unit, impact in impacts.items())))
 
 
 def impact_byte(x: float, own: bool = True) -> int:
@@ -1036,6 +1056,16 @@ def _add_pointer(bucket: array[int], pointer: int) -> None:
         bucket[at] = pointer >> 8 << 8 | _summed(bucket[at] & 255, pointer & 255)
     else:
         bucket.insert(at, pointer)
+
+
+def _joined(pointers: list[int]) -> Sequence[int]:
+    """Pointers in any order as a sorted bucket's."""
+    if len(pointers) == 1:
+        return pointers
+    bucket = array("I")
+    for pointer in sorted(pointers):
+        _add_pointer(bucket, pointer)
+    return bucket
 
 
 # === 8. Assembly graph (L2) =======================================================================
@@ -1095,21 +1125,6 @@ def stdp(gap: int, config: MemoryConfig, *, forward: bool = True) -> float:
     True
     """
     return (config.stdp_forward if forward else config.stdp_backward) * 0.5 ** (gap - 1)
-
-
-def complete(cue: Iterable[int], assemblies: Iterable[Iterable[int]]) -> list[int]:
-    """The units missing from a cue that at least two of its best assemblies hold, sorted.
-
-    Pattern completion: two must agree, so that one wrong hit cannot drag the cue away.
-
-    >>> complete([1], [[1, 7], [1, 7, 8]])
-    [7]
-    """
-    seen: dict[int, int] = {}
-    for assembly in assemblies:
-        for unit in set(assembly).difference(cue):
-            seen[unit] = seen.get(unit, 0) + 1
-    return sorted(unit for unit, n in seen.items() if n > 1)
 
 
 # === 9. Gate ======================================================================================
@@ -1732,7 +1747,8 @@ UNTRUSTED, DOUBTED = 0.9, 0.5       # factors for tool, web, file and import ori
 IN_ORDER = 0.2                      # weight of the cue's words standing in its order
 GRAMS = 0.2                         # weight of the cue's letter 4-grams found in a text
 MEANING = 0.2                       # weight of a model's cosine beside votes scaled to 1
-COMPLETED, COMPLETION = 12, 0.1     # units that complete a cue, and their weight beside its own
+CANDIDATES, BEST = 256, 30          # traces that votes single out, and those reranked in full
+CONTEXT = 5                         # associated traces that come along at most
 SESSION = 0.15                      # share of the mean of the session's three best
 POINTERS_PER_HOLDER = 4             # pointers a unit has for each trace that holds it
 SCORE_FLOOR = 0.1                   # share of the best score below which a hit is noise
@@ -1796,22 +1812,13 @@ def trace_impacts(words: Sequence[str], *, speaker: str | None = None, when: flo
     return impacts
 
 
-def whole_unit(words: Iterable[str]) -> int:
-    """The unit of a text's content words as a whole: whoever says the same again is found by it.
+def whole_of(words: Iterable[str]) -> int:
+    """A number of a text's content words as a whole: whoever says the same again is found by it.
 
-    >>> whole_unit(["port", "8080", "is"]) == whole_unit(["8080", "is", "port"])
+    >>> whole_of(["port", "8080", "is"]) == whole_of(["8080", "is", "port"])
     True
     """
-    return unit_of("=" + " ".join(sorted(set(words))))
-
-
-def pointer_triples(ident: int, impacts: Mapping[int, float], own: Iterable[str]) -> array[int]:
-    """Flat (id, unit, impact byte) triples of one trace; `own` are the words it holds itself."""
-    units = {unit_of(word) for word in own}
-    flat = array("I", (ident, whole_unit(own), 1) if units else ())
-    for unit, impact in impacts.items():
-        flat.extend((ident, unit, impact_byte(impact, unit in units)))
-    return flat
+    return zlib.crc32(" ".join(sorted(set(words))).encode("utf-8", "replace"))
 
 
 class Cue(Record):
@@ -1881,7 +1888,7 @@ def letter_grams(cue: Cue) -> set[str]:
 # terms (never the raw text) without a copy of its own; its delete command gets the same terms,
 # which is why the analyser's version is recorded.
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 APPLICATION_ID = 0x724D656D         # "rMem"
 
 SCHEMA = """
@@ -1904,7 +1911,8 @@ CREATE TABLE traces(
     contexts INTEGER NOT NULL DEFAULT 1, shown INTEGER NOT NULL DEFAULT 0,
     used INTEGER NOT NULL DEFAULT 0, pinned INTEGER NOT NULL DEFAULT 0,
     quarantined INTEGER NOT NULL DEFAULT 0, prev_id INTEGER, gist_id INTEGER,
-    n_words INTEGER NOT NULL DEFAULT 0) STRICT;
+    n_words INTEGER NOT NULL DEFAULT 0, whole INTEGER NOT NULL DEFAULT 0) STRICT;
+CREATE INDEX traces_whole ON traces(whole);
 CREATE INDEX traces_session ON traces(session_id, id) WHERE session_id IS NOT NULL;
 CREATE INDEX traces_brief ON traces(scope_id, kind, strength DESC, id DESC)
     WHERE valid_to IS NULL AND quarantined = 0;
@@ -1947,11 +1955,15 @@ CREATE TABLE images(sleep_id INTEGER NOT NULL REFERENCES sleeps ON DELETE CASCAD
 FTS_SCHEMA = """CREATE VIRTUAL TABLE trace_terms USING fts5(terms, content='', columnsize=0,
     tokenize="ascii tokenchars '!#$%&()*+,-./:;<=>?@[\\]^_`{|}~'")"""
 
-MIGRATIONS: dict[int, str] = {}     # version: SQL that leads to it from the one before
+MIGRATIONS = {      # version: SQL that leads to it from the one before; no analyser: index anew
+    2: """ALTER TABLE traces ADD COLUMN whole INTEGER NOT NULL DEFAULT 0;
+        CREATE INDEX traces_whole ON traces(whole);
+        UPDATE events SET pointers = NULL;
+        DELETE FROM db_meta WHERE key IN ('analyser', 'fts_stale');"""}
 
 SQL_INSERT_TRACE = """INSERT INTO traces(uid, scope_id, kind, text, origin, speaker, session_id,
     turn_id, source_url, tags, meta, created_at, valid_from, strength, quarantined, prev_id,
-    gist_id, n_words) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+    gist_id, n_words, whole) VALUES(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 SQL_IN = "IN (SELECT value FROM json_each(?))"
 SQL_TRACE = "SELECT t.*, (SELECT name FROM scopes s WHERE s.id = scope_id) AS scope FROM traces t"
 SQL_TRACES = f"{SQL_TRACE} WHERE id {SQL_IN}"
@@ -1963,6 +1975,8 @@ SQL_PINNED = f"""{SQL_TRACE} WHERE pinned = 1 AND valid_to IS NULL AND quarantin
     AND scope_id {SQL_IN} ORDER BY id DESC LIMIT 50"""
 SQL_PHRASE = f"""SELECT f.rowid FROM trace_terms f JOIN traces t ON t.id = f.rowid
     WHERE trace_terms MATCH ? AND t.scope_id {SQL_IN} LIMIT 200"""
+SQL_ALIKE = "SELECT id, scope_id FROM traces WHERE whole = ? ORDER BY id DESC LIMIT 48"
+SQL_UNHEARD = f"SELECT id, scope_id, text FROM traces WHERE id > ? AND scope_id {SQL_IN}"
 SQL_VECTORS = """SELECT v.*, t.scope_id FROM vectors v JOIN traces t ON t.id = v.trace_id
     WHERE v.trace_id > ? ORDER BY v.trace_id"""
 SQL_LINKS = f"""SELECT * FROM (
@@ -2086,6 +2100,10 @@ class Store:
                 self.backup(f"before-schema-{SCHEMA_VERSION}", keep=0)
             if version < SCHEMA_VERSION:
                 self._migrate()
+        elif 0 < version < SCHEMA_VERSION:
+            raise ReadOnly(f"{self.path!r} has schema {version} and can't be brought to "
+                           f"{SCHEMA_VERSION} where it can't be written; open it once with write "
+                           "permission")
         self.has_fts = fts5_works(self._con) and self.row(
             "SELECT 1 FROM sqlite_master WHERE name = 'trace_terms'") is not None
 
@@ -2111,9 +2129,10 @@ class Store:
                 steps = [SCHEMA, FTS_SCHEMA] if fts5_works(self._con) else [SCHEMA]
             for statement in (s for step in steps for s in _statements(step)):
                 self.run(statement)
-            self.run_many("INSERT OR IGNORE INTO db_meta VALUES(?, ?)", [
-                ("analyser", ANALYSER), ("n_units", str(N_UNITS)), ("folded", "0"), ("slept", "0"),
-                ("embedder", HashingEmbedder().name)])
+            if not version:
+                self.run_many("INSERT INTO db_meta VALUES(?, ?)", [
+                    ("analyser", ANALYSER), ("n_units", str(N_UNITS)), ("slept", "0"),
+                    ("embedder", HashingEmbedder().name)])
             self.set_meta("schema_version", SCHEMA_VERSION)
             self.run(f"PRAGMA application_id = {APPLICATION_ID}")
             self.run(f"PRAGMA user_version = {SCHEMA_VERSION}")
@@ -2230,10 +2249,11 @@ class Store:
         self.run("INSERT OR REPLACE INTO db_meta VALUES(?, ?)", key, str(value))
 
     def event(self, at: float, op: str, scope_id: int | None = None, trace_id: int | None = None,
-              data: Mapping[str, object] | None = None, pointers: bytes | None = None) -> int:
-        """Append to the journal; the sequence number."""
+              data: Mapping[str, object] | str | None = None, pointers: bytes | None = None) -> int:
+        """Append to the journal, `data` as a mapping or as JSON; the sequence number."""
+        data = to_json(data) if data and not isinstance(data, str) else data or None
         return self.run("INSERT INTO events VALUES(NULL, ?, ?, ?, ?, ?, ?)", at, op, scope_id,
-                        trace_id, to_json(data) if data else None, pointers).lastrowid or 0
+                        trace_id, data, pointers).lastrowid or 0
 
     # --- copies ---
 
@@ -2481,10 +2501,19 @@ class TraceStore(Store):
         # Of `nearest`: ids, int8 vectors end to end, scales, scopes.
         self._vectors = array("i"), array("b"), array("d"), array("i")
 
-    def _stored_pointers(self, scope: int, unit: int) -> bytes:
-        return b"".join(row[0] for row in self.rows(
-            "SELECT pointers FROM postings WHERE scope_id = ? AND unit = ? ORDER BY chunk",
-            scope, unit))
+    def _settle(self) -> None:
+        """What was opened, indexed as this version analyses texts."""
+        super()._settle()
+        if not self.read_only and self.meta("analyser") != ANALYSER:
+            with self.writing():
+                self.reindex()
+
+    def _stored_pointers(self, scope: int, unit: int) -> tuple[bytes, bytes]:
+        """The postings of a unit: the sorted chunks, and chunk 0, which is what came late."""
+        rows = self.rows("SELECT chunk, pointers FROM postings WHERE scope_id = ? AND unit = ? "
+                         "ORDER BY chunk", scope, unit)
+        late = rows.pop(0)[1] if rows and not rows[0][0] else b""
+        return b"".join([row[1] for row in rows]), late
 
     def _catch_up(self) -> None:
         """Take in what other processes wrote since the last look; what this one wrote is in."""
@@ -2509,8 +2538,8 @@ class TraceStore(Store):
         self._seen, self._version, self.embedder = seen, version, self.meta("embedder")
 
     def add_pointers(self, at: float, op: str, scope: int, ident: int, pointers: array[int],
-                     data: Mapping[str, object]) -> None:
-        """Journal a change with its pointers (flat id, unit, impact triples) and index them."""
+                     data: str | None) -> None:
+        """Journal a change with its pointers (groups made by `pointer_group`) and index them."""
         seq = self.event(at, op, scope, ident, data, pointers.tobytes() if pointers else None)
         if op == "remember" and scope in self._counts:
             self._counts[scope] += 1
@@ -2523,40 +2552,74 @@ class TraceStore(Store):
 
     def fold(self) -> int:
         """Move the pointers that wait in the change log into the postings; how many rows moved."""
-        rows = self.rows(SQL_CHANGES, self._folded)
-        grouped: dict[tuple[int, int, int], list[int]] = {}
-        for row in rows:
-            triples = iter(array("I", row["pointers"]))
-            for ident, unit, impact in zip(triples, triples, triples, strict=True):
-                grouped.setdefault((row["scope_id"], unit, ident >> 12), []).append(
-                    ident << 8 | impact)
-        self.run_many(SQL_POSTING, ((*key, array("I", sorted(pointers)).tobytes())
-                                    for key, pointers in sorted(grouped.items())))
-        if rows:
-            self.run("UPDATE events SET pointers = NULL WHERE seq > ? AND pointers IS NOT NULL",
-                     self._folded)
-            self._folded, self._waiting = rows[-1]["seq"], 0
-            self.set_meta("folded", self._folded)
-            self.index.settle()
-        return len(rows)
+        moved, last = self._waiting, int(self.meta("folded_to", "0"))
+        if not moved:
+            return 0
+        rows: dict[tuple[int, int, int], list[int]] = {}
+        for (scope, unit), pointers in self.index.settle().items():
+            for pointer in pointers:        # chunk 0 takes what an older trace gets late
+                chunk = (pointer >> 20) + 1 if pointer >> 8 > last else 0
+                rows.setdefault((scope, unit, chunk), []).append(pointer)
+        self.run_many(SQL_POSTING, (
+            (*key, array("I", pointers).tobytes()) for key, pointers in rows.items()))
+        self.run("UPDATE events SET pointers = NULL WHERE seq > ? AND pointers IS NOT NULL",
+                 self._folded)
+        self._folded, self._waiting = self._seen, 0
+        self.set_meta("folded", self._folded)
+        self.set_meta("folded_to", self.value("SELECT coalesce(max(id), 0) FROM traces"))
+        return moved
 
-    def drop_pointers(self, scope: int, pointers: array[int]) -> None:
-        """Take pointers out of postings and index (all waiting ones are folded first)."""
+    def drop_pointers(self, scope: int, ident: int, units: Iterable[int]) -> None:
+        """Take a trace's pointers out of postings and index (all waiting ones are folded first)."""
         self.fold()
-        gone: dict[tuple[int, int, int], set[int]] = {}
-        for ident, unit in zip(pointers[0::3], pointers[1::3], strict=True):
-            gone.setdefault((scope, unit, ident >> 12), set()).add(ident)
         where = "WHERE scope_id = ? AND unit = ? AND chunk = ?"
-        for key, idents in gone.items():
-            stored = array("I", self.value(f"SELECT pointers FROM postings {where}", *key) or b"")
-            kept = array("I", (pointer for pointer in stored if pointer >> 8 not in idents))
+        for unit, chunk in ((unit, chunk) for unit in units for chunk in (0, (ident >> 12) + 1)):
+            stored = array("I", self.value(f"SELECT pointers FROM postings {where}",
+                                           scope, unit, chunk) or b"")
+            kept = array("I", [pointer for pointer in stored if pointer >> 8 != ident])
             if kept:
-                self.run(f"UPDATE postings SET pointers = ? {where}", kept.tobytes(), *key)
+                self.run(f"UPDATE postings SET pointers = ? {where}", kept.tobytes(), scope, unit,
+                         chunk)
             else:
-                self.run(f"DELETE FROM postings {where}", *key)
+                self.run(f"DELETE FROM postings {where}", scope, unit, chunk)
         self.set_meta("epoch", os.urandom(8).hex())
         self._forget_cache()
         self._catch_up()
+
+    def pointers_of(self, row: sqlite3.Row) -> array[int]:
+        """All pointers of a trace, from its texts and its neighbours as they are now."""
+        words, used = content(row["text"]), self.config.use_context
+        impacts = trace_impacts(
+            words, speaker=row["speaker"], when=row["valid_from"],
+            before=[text for _, text in self.turns_before(row["prev_id"]) if used],
+            after=[text for _, text in self.turns_after(row["id"]) if used])
+        for variant in self.rows("SELECT text FROM variants WHERE trace_id = ?", row["id"]):
+            more = content(variant["text"])
+            impacts, words = trace_impacts(more) | impacts, words + more
+        return pointer_group(row["id"], impacts, words)
+
+    def reindex(self) -> None:
+        """Make postings, FTS5 and whole-text numbers anew from the texts, in a write transaction.
+
+        For a store that another analyser wrote; a minute for a million traces.
+        """
+        self.run("DELETE FROM postings")
+        self.run("UPDATE events SET pointers = NULL WHERE pointers IS NOT NULL")
+        self.index.clear()
+        last, self._waiting = 0, 0
+        while rows := self.rows("SELECT * FROM traces WHERE id > ? ORDER BY id LIMIT 4096", last):
+            self.set_meta("folded_to", last)
+            for row in rows:
+                self.index.extend(row["scope_id"], self.pointers_of(row))
+            self.run_many("UPDATE traces SET whole = ? WHERE id = ?", [
+                (whole_of(content(row["text"])), row["id"]) for row in rows])
+            last, self._waiting = rows[-1]["id"], len(rows)
+            self.fold()
+        if self.meta("embedder").startswith("hashing-"):
+            self.set_meta("embedder", f"hashing-{ANALYSER}-{self.meta('embedder').split('-')[-1]}")
+        self.set_meta("heard", -1)
+        self.set_meta("analyser", ANALYSER)
+        self.set_meta("epoch", os.urandom(8).hex())
 
     # --- scopes and days ---
 
@@ -2619,7 +2682,7 @@ class TraceStore(Store):
         known.update(dict.fromkeys(passed, ident))
         return ident
 
-    def session_end(self, session_id: str | None, scope: int, quarantined: bool) -> int | None:
+    def session_end(self, session_id: str, scope: int, quarantined: bool) -> int | None:
         """The latest trace of a session in a scope and trust class, or None."""
         found: int | None = self.value(
             "SELECT max(id) FROM traces WHERE session_id = ? AND scope_id = ? AND quarantined = ?",
@@ -2673,48 +2736,62 @@ class TraceStore(Store):
         return {i: x for x, i in nlargest(limit, (
             (x, i) for x, i, owner in zip(near, ids, owners, strict=True) if owner in scopes))}
 
-    def index_terms(self, ident: int, text: str) -> None:
-        """Enter a trace's analysed terms into FTS5, where there is one."""
-        self._to_fts("rowid, terms", ident, " ".join(terms(text)))
-
-    def unindex_terms(self, ident: int, text: str) -> None:
-        """Take a trace's terms out of FTS5."""
-        self._to_fts("trace_terms, rowid, terms", "delete", ident, " ".join(terms(text)))
-
-    def _to_fts(self, columns: str, *values: object) -> None:
-        """Insert into FTS5, whose commands are rows too; where it is missing, note it as stale."""
+    def hear(self, most: int) -> None:
+        """Enter the terms of up to `most` traces that FTS5 has not heard of, oldest first."""
         if self.has_fts:
-            marks = ", ".join("?" * len(values))
-            self.run(f"INSERT INTO trace_terms({columns}) VALUES({marks})", *values)
+            heard = int(self.meta("heard", "0"))
+            if heard < 0:               # what was forgotten without FTS5 is still in there
+                self.run("INSERT INTO trace_terms(trace_terms) VALUES('delete-all')")
+            rows = self.rows("SELECT id, text FROM traces WHERE id > ? ORDER BY id LIMIT ?",
+                             heard, most)
+            self.run_many("INSERT INTO trace_terms(rowid, terms) VALUES(?, ?)", [
+                (row["id"], " ".join(terms(row["text"]))) for row in rows])
+            self.set_meta("heard", rows[-1]["id"] if rows else max(heard, 0))
+
+    def unhear(self, ident: int, text: str) -> None:
+        """Take a trace's terms out of FTS5, if they are in."""
+        if ident > int(self.meta("heard", "0")):
+            return
+        if self.has_fts:
+            self.run("INSERT INTO trace_terms(trace_terms, rowid, terms) VALUES('delete', ?, ?)",
+                     ident, " ".join(terms(text)))
         else:
-            self.set_meta("fts_stale", 1)
+            self.set_meta("heard", -1)
 
     def scrub(self) -> None:
         """Merge FTS5's segments, so that deleted terms leave the file."""
         if self.has_fts:
             with self.writing():
-                self._to_fts("trace_terms", "optimize")
-
-    def rebuild_terms(self) -> None:
-        """Fill FTS5 anew from the texts."""
-        if self.has_fts:
-            self._to_fts("trace_terms", "delete-all")
-            for row in self.rows("SELECT id, text FROM traces"):
-                self.index_terms(row["id"], row["text"])
-            self.set_meta("fts_stale", 0)
+                self.run("INSERT INTO trace_terms(trace_terms) VALUES('optimize')")
 
     def phrase(self, phrase: Sequence[str], scopes: Sequence[int]) -> list[int]:
-        """Ids of traces that hold these analysed terms in a row; [] without FTS5."""
-        if not self.has_fts or not phrase:
-            return []
-        quoted = '"' + " ".join(phrase[:32]).replace('"', '""') + '"'
-        return [row[0] for row in self.rows(SQL_PHRASE, quoted, to_json(scopes))]
+        """Ids of up to 200 traces that hold these analysed terms in a row.
+
+        FTS5 answers for those that it has heard of; of the others, those that hold the terms are
+        read.
+        """
+        heard = int(self.meta("heard", "0")) if self.has_fts else -1
+        wanted = " ".join(phrase[:32])
+        found: list[int] = []
+        if not wanted:
+            return found
+        if heard > 0:
+            quoted = '"' + wanted.replace('"', '""') + '"'
+            found = [row[0] for row in self.rows(SQL_PHRASE, quoted, to_json(scopes))]
+        units = [unit_of(term) for term in set(phrase[:32]) if term not in STOP]
+        for row in self.rows(SQL_UNHEARD, heard, to_json(scopes)):
+            if all(impact_of(self.index.bucket(row["scope_id"], unit), row["id"]) & 1
+                   for unit in units) and f" {wanted} " in f" {' '.join(terms(row['text']))} ":
+                found.append(row["id"])
+        return found[:200]
 
     def graph(self, ids: Sequence[int], now: float) -> AssemblyGraph:
         """The links within `spread_hops` steps of some traces, decayed to `now`."""
         graph, config = AssemblyGraph(), self.config
         frontier, known = list(ids), set(ids)
         for _ in range(config.spread_hops):
+            if not frontier:
+                break
             asked, reached = to_json(frontier), dict.fromkeys(known, 0.0)
             for source, target, weight, eligible, at, way in self.rows(SQL_LINKS, asked, asked):
                 weight = min(1.0, weight + config.link_eligible * eligible) * way
@@ -2839,7 +2916,7 @@ class _Brain:
         self.turned_off = ""                    # why meaning is off, where it is
         self._embedder: EmbeddingProvider | None = None
         self._waiting: list[tuple[float, str, int | None, dict[str, object]]] = []
-        self._features: OrderedDict[int, dict[int, float]] = OrderedDict()
+        self._hashed: OrderedDict[int, array[float]] = OrderedDict()
         self._facts: OrderedDict[int, Facts] = OrderedDict()
 
     # --- embedder ---
@@ -2901,13 +2978,13 @@ class _Brain:
 
     # --- caches, by uid: an id comes back after a rollback or a restore ---
 
-    def features_of(self, row: sqlite3.Row) -> Mapping[int, float]:
-        """Hashed features of a trace's text, from a bounded cache."""
-        found = self._features.get(row["uid"])
+    def hashed(self, row: sqlite3.Row) -> array[float]:
+        """The hashing embedder's vector of a trace, from a bounded cache."""
+        found = self._hashed.get(row["uid"])
         if found is None:
-            found = self._features[row["uid"]] = self.hashing.features(row["text"])
-            if len(self._features) > 8_192:
-                self._features.popitem(last=False)
+            found = self._hashed[row["uid"]] = array("f", self.hashing.embed(row["text"]))
+            if len(self._hashed) > 4_096:
+                self._hashed.popitem(last=False)
         return found
 
     def facts_of(self, row: sqlite3.Row) -> Facts:
@@ -3131,13 +3208,16 @@ def _place_shared(brain: _Brain, near: Sequence[Neighbour], scope: int) -> int |
     return groups[0] if groups else None
 
 
-def _live_kin(brain: _Brain, units: Sequence[int], scopes: Sequence[int]) -> list[tuple[Any, int]]:
+def _live_kin(brain: _Brain, units: Sequence[int], whole: int,
+              scopes: Sequence[int]) -> list[tuple[Any, int]]:
     """(row, units shared) of the current, trusted traces that share most with a text."""
     config, store = brain.config, brain.store
+    alike = [(row[0], len(units)) for row in store.rows(SQL_ALIKE, whole) if row[1] in scopes]
     live: list[tuple[Any, int]] = []
     for most in (config.gate_compare, 16 * config.gate_compare):    # old versions may stand before
         kin = store.index.kin(units, scopes, rarest=config.gate_probe, most=most)
-        near = [(ident, shared) for shared, ident in kin if shared * 4 >= len(units)]
+        near = alike + [(ident, shared) for shared, ident in kin if shared * 4 >= len(units)
+                        and (ident, len(units)) not in alike]
         rows = store.traces([ident for ident, _ in near]) if near else {}
         live = [(rows[ident], shared) for ident, shared in near if ident in rows
                 and rows[ident]["valid_to"] is None and not rows[ident]["quarantined"]]
@@ -3151,11 +3231,9 @@ def neighbours(brain: _Brain, draft: Draft, scope: int) -> list[Neighbour]:
     config = brain.config
     scopes = list(brain.store.trace_counts([scope, 1]))
     units = list(dict.fromkeys(unit_of(word) for word in draft.words[:400]))
-    probed = [*units, whole_unit(draft.words)]
     near: list[Neighbour] = []
     known = None
-    for row, shared in _live_kin(brain, probed, scopes):
-        shared = min(shared, len(units), row["n_words"])    # one more where the whole is alike
+    for row, shared in _live_kin(brain, units, whole_of(draft.words), scopes):
         twin, alike = distance(len(units), row["n_words"], shared, spaced=draft.text.isascii())
         if not twin and alike < config.gate_link:
             continue
@@ -3190,7 +3268,7 @@ def _nearness(brain: _Brain, draft: Draft, row: sqlite3.Row) -> float:
         return brain.store.stored_cosine(row["id"], draft.vector)
     if brain.turned_off or not isinstance(brain.embedder, HashingEmbedder):
         return 0.0
-    return sparse_cosine(brain.embedder.features(draft.text), brain.features_of(row))
+    return cosine(brain.embedder.embed(draft.text), brain.hashed(row))
 
 
 def decide(draft: Draft, scope: int, near: Sequence[Neighbour], config: MemoryConfig) -> Decision:
@@ -3232,25 +3310,25 @@ def _kept_apart(draft: Draft, scope: int, row: sqlite3.Row) -> str:
 def insert(brain: _Brain, draft: Draft, scope: int, gist: int | None, decision: Decision) -> int:
     """A new trace with its pointers, terms and journal entry; its id."""
     store, now = brain.store, brain.clock()
-    previous = store.session_end(draft.session_id, scope, bool(draft.quarantine))
+    previous = draft.session_id and store.session_end(
+        draft.session_id, scope, bool(draft.quarantine))
     ident = store.run(
         SQL_INSERT_TRACE, int.from_bytes(os.urandom(7), "big"), scope, draft.kind, draft.text,
         draft.origin, draft.speaker, draft.session_id, draft.turn_id, draft.source_url,
         to_json(draft.tags) if draft.tags else None, to_json(draft.meta) if draft.meta else None,
         now, draft.when, brain.config.strength_new, bool(draft.quarantine), previous, gist,
-        len(set(draft.words))).lastrowid or 0
+        len(set(draft.words)), whole_of(draft.words)).lastrowid or 0
     if ident > MAX_TRACE_ID:
         raise StoreError(f"this brain holds {MAX_TRACE_ID:,} traces, its limit; open another "
                          "namespace")
-    before = store.turns_before(previous) if brain.config.use_context else []
-    pointers = pointer_triples(ident, trace_impacts(
+    before = store.turns_before(previous) if previous and brain.config.use_context else []
+    pointers = pointer_group(ident, trace_impacts(
         draft.words, speaker=draft.speaker, when=draft.when, before=[text for _, text in before]),
         draft.words)
     for (earlier, _), weight in zip(before, NEXT, strict=False):
         later: dict[int, float] = {}
         add_impacts(later, first_words(draft.text), weight)
-        pointers += pointer_triples(earlier, later, ())
-    store.index_terms(ident, draft.text)
+        pointers += pointer_group(earlier, later, ())
     if draft.vector is not None:
         store.run("INSERT INTO vectors VALUES(?, ?, ?)", ident, *draft.vector)
     store.add_pointers(now, "remember", scope, ident, pointers, _verdict(decision))
@@ -3281,17 +3359,18 @@ def reinforce(brain: _Brain, row: sqlite3.Row, draft: Draft, decision: Decision)
                   "VALUES(?, ?, ?, ?, ?, ?)", ident, draft.text, draft.origin, draft.session_id,
                   draft.turn_id, now)
         held = {unit_of(word) for text in known for word in content(text)}
-        pointers = pointer_triples(ident, {unit: x for unit, x in trace_impacts(draft.words).items()
-                                           if unit not in held}, draft.words)
+        pointers = pointer_group(ident, {unit: x for unit, x in trace_impacts(draft.words).items()
+                                         if unit not in held}, draft.words)
     for other in draft.related_ids:
         store.link(ident, other, "related", now, weight=1.0)
     store.add_pointers(now, "reinforce", row["scope_id"], ident, pointers, _verdict(decision))
 
 
-def _verdict(decision: Decision) -> dict[str, object]:
-    """A decision as the journal keeps it."""
-    return {"action": decision.action, "relation": decision.relation, "target": decision.target_id,
-            "novelty": decision.novelty, "cosine": decision.best_cosine}
+def _verdict(decision: Decision) -> str:
+    """A decision as the journal keeps it, in JSON."""
+    return (f'{{"action":"{decision.action}","relation":"{decision.relation}","target":'
+            f'{decision.target_id or "null"},"novelty":{decision.novelty},"cosine":'
+            f'{decision.best_cosine}}}')
 
 
 # === 18. Recalling ================================================================================
@@ -3330,8 +3409,8 @@ class _Recall:
         self.whole = sum(nlargest(TELLING, self.weights.values()))
         self.telling = [([self.store.index.bucket(scope, unit_of(word)) for scope in self.filled],
                          weight) for word, weight in self.weights.items()]
-        self.features: dict[int, float] = {}
         self.vector: list[float] | None = None
+        self.hashed: list[tuple[int, float]] | None = None
         self.heads: dict[int, int] = {}
         self.allowed: frozenset[int] | None = None
         self.near: dict[int, float] = {}        # cosines by model vectors
@@ -3353,29 +3432,30 @@ class _Recall:
 
     def hits(self, k: int) -> list[_Hit]:
         """At least `k` ranked hits where there are so many, best first."""
-        votes = self._votes()
-        order = sorted(votes, key=lambda ident: (-votes[ident], -ident))
-        hits: dict[int, _Hit] = {}
-        step = max(self.config.rerank, 2 * k)
-        for start in range(0, len(order), step):
-            self._accept(order[start:start + step], votes, hits)
-            if len(hits) >= k:
-                break
-        return self._collapsed(self._ranked(list(hits.values())))
+        limit, hits = max(CANDIDATES, 4 * k), dict[int, _Hit]()
+        while True:
+            votes = self._votes(limit)
+            order = sorted(votes, key=lambda ident: (-votes[ident], -ident))
+            step = max(self.config.rerank, 2 * k)
+            for start in range(0, len(order), step):
+                self._accept(order[start:start + step], votes, hits)
+                if len(hits) >= k:
+                    break
+            if len(hits) >= k or len(votes) < limit:
+                return self._collapsed(self._ranked(list(hits.values()), k))
+            limit, hits = 8 * limit, {}     # too many were versions of the same
 
-    def _votes(self) -> dict[int, float]:
-        """Votes by trace id; what only a vector found has next to none."""
+    def _votes(self, limit: int) -> dict[int, float]:
+        """Votes of the best candidates by id; what only a vector found has next to none."""
         votes: dict[int, float] = {}
         if self.config.use_keyword:
             cue = {unit_of(word): weight for word, weight in self.weights.items()}
-            votes = self.store.index.vote(cue, self.filled, only=self._allowed())
+            votes = self.store.index.vote(cue, self.filled, limit=limit, only=self._allowed())
             for phrase in re.findall(r'["“«]([^"“”«»]{3,200})["”»]', self.cue.text)[:3]:
                 words = terms(phrase)
                 for ident in self.store.phrase(words, self.filled):
                     votes[ident] = votes.get(ident, 0.0) + sum(
                         self.weights.get(word, 0.0) for word in set(words))
-            if self.config.use_association:
-                self._complete(votes, cue)
         embedder = self.brain.embedder_if_up() if self.config.use_cosine else None
         if embedder is not None and not isinstance(embedder, HashingEmbedder):
             self.vector = unit_vector(list(embedder.embed_query(self.cue.text[:8_000])))
@@ -3384,20 +3464,6 @@ class _Recall:
             for ident, near in self.near.items():
                 votes[ident] = votes.get(ident, 0.0) + floor * max(near, 0.0)
         return votes
-
-    def _complete(self, votes: dict[int, float], cue: Mapping[int, float]) -> None:
-        """Vote again, a little, on what the best assemblies have in common beyond the cue."""
-        best = nlargest(3, votes, key=votes.__getitem__)
-        index, rows = self.store.index, self.store.traces(best)
-        shared = complete(cue, ([unit_of(word) for word in content(row["text"][:4_000])]
-                                for row in rows.values()))
-        weights = {unit: rarity(sum(index.holders(s, unit) for s in self.filled), self.total)
-                   for unit in shared}
-        rarest = nlargest(COMPLETED, weights, key=weights.__getitem__)
-        extra = index.vote({unit: COMPLETION * weights[unit] for unit in rarest}, self.filled,
-                           only=self._allowed())
-        for ident, vote in extra.items():
-            votes[ident] = votes.get(ident, 0.0) + vote
 
     def _allowed(self) -> frozenset[int] | None:
         """Ids of the traces that the filters let through, None where there are none."""
@@ -3435,8 +3501,9 @@ class _Recall:
             return valid_from(row) <= self.as_of < until
         return self.include_superseded or row["valid_to"] is None
 
-    def _ranked(self, hits: list[_Hit]) -> list[_Hit]:
-        """The hits by votes, speaker, session, meaning, retention and trust."""
+    def _ranked(self, hits: list[_Hit], k: int) -> list[_Hit]:
+        """The hits by votes, speaker, session, meaning and trust; the best also by retention,
+        letters and order."""
         factors = speaker_factors(self.cue, (hit.row["speaker"] for hit in hits))
         top = max((hit.votes for hit in hits), default=0.0) or 1.0
         sessions: dict[str, list[float]] = {}
@@ -3450,22 +3517,22 @@ class _Recall:
             if self.vector is not None:
                 hit.cosine = self._model_cosine(hit.row)
                 hit.score += MEANING * max(0.0, hit.cosine)
-            if self.config.use_decay:
-                hit.score *= 0.9 + 0.1 * self.retained(hit.row)
             hit.score *= DOUBTED if hit.row["quarantined"] else (
                 1.0 if hit.row["origin"] in TRUSTED else UNTRUSTED)
         hits.sort(key=lambda hit: (-hit.score, -hit.row["id"]))
         every = terms(self.cue.text[:2_000])
         grams = letter_grams(self.cue) if self.config.use_cosine else set()
-        best = hits[:30]
+        best = hits[:max(BEST, 2 * k)]
         for rank, hit in enumerate(best):
-            text = hit.row["text"][:1_000].lower()
-            hit.score *= 1 + GRAMS * sum(gram in text for gram in grams) / (len(grams) or 1)
+            if self.config.use_decay:
+                hit.score *= 0.9 + 0.1 * self.retained(hit.row)
+            if rank < BEST:
+                text = hit.row["text"][:1_000].lower()
+                shared = len([gram for gram in grams if gram in text])
+                hit.score *= 1 + GRAMS * shared / (len(grams) or 1)
             if rank < 10:
                 hit.score *= 1 + IN_ORDER * in_order(every, terms(hit.row["text"][:2_000]))
-        hits[:30] = sorted(best, key=lambda hit: (-hit.score, -hit.row["id"]))
-        for hit in hits:
-            self._judge(hit)
+        hits[:len(best)] = sorted(best, key=lambda hit: (-hit.score, -hit.row["id"]))
         return hits
 
     def _model_cosine(self, row: sqlite3.Row) -> float:
@@ -3476,7 +3543,7 @@ class _Recall:
         ground = self.brain.embedder.recommended_thresholds.get("background", 0.0)
         return max(0.0, ((near or 0.0) - ground) / (1 - ground))
 
-    def _judge(self, hit: _Hit) -> None:
+    def judge(self, hit: _Hit) -> None:
         """Fill in coverage and confidence."""
         hit.covered = max(self._covered(ident) for ident in [hit.row["id"], *hit.through])
         hit.confidence = max(hit.covered, hit.cosine if self.vector is not None else 0.0)
@@ -3492,13 +3559,14 @@ class _Recall:
         sure = {1: 0.7, 2: 0.85}.get(len(self.weights), 1.0)    # a word or two may mean anything
         return sure * min(1.0, held / self.whole) if self.whole else 0.0
 
-    def _hashed_cosine(self, row: sqlite3.Row) -> float:
-        """Cosine of the cue to a trace by the hashing embedder: shown, but it ranks nothing."""
-        embedder = self.brain.embedder
-        if not isinstance(embedder, HashingEmbedder):
-            return 0.0
-        self.features = self.features or embedder.features(self.cue.text)
-        return sparse_cosine(self.features, self.brain.features_of(row))
+    def _hashed_cue(self) -> list[tuple[int, float]]:
+        """What the hashing embedder makes of the cue, without the zeros; [] with a model."""
+        if self.hashed is None:
+            embedder = self.brain.embedder
+            vector = embedder.embed_query(self.cue.text) if (
+                isinstance(embedder, HashingEmbedder)) else ()
+            self.hashed = [(i, value) for i, value in enumerate(vector) if value]
+        return self.hashed
 
     def retained(self, row: sqlite3.Row) -> float:
         """A trace's retention now."""
@@ -3517,21 +3585,21 @@ class _Recall:
                 later.append(hit)
         return [*kept.values(), *later]
 
-    def associates(self, seeds: Sequence[_Hit]) -> list[_Hit]:
-        """Traces that activation spreads to from the seeds, strongest first."""
+    def associates(self, seeds: Sequence[_Hit], most: int) -> list[_Hit]:
+        """At most `most` traces that activation spreads to from the seeds, strongest first."""
         if not seeds or not self.config.use_association:
             return []
         start = {hit.row["id"]: max(hit.confidence, 0.1) for hit in seeds[:5]}
         graph = self.store.graph(list(start), self.now)
         active = graph.spread(start, hops=self.config.spread_hops, decay=self.config.spread_decay)
-        best = nlargest(20, active, key=lambda ident: (active[ident], -ident))
+        best = nlargest(most, active, key=lambda ident: (active[ident], -ident))
         rows = self.store.traces(best)
         found = []
         for ident in best:
             row = rows.get(ident)
             if row is not None and self._passes(row) and not row["quarantined"]:
                 hit = _Hit(row, 0.0)
-                self._judge(hit)
+                self.judge(hit)
                 hit.source = "associated"
                 hit.confidence = min(0.99, max(hit.confidence, active[ident]))
                 via = max(start, key=lambda seed: graph.neighbours(seed).get(ident, 0.0))
@@ -3541,8 +3609,9 @@ class _Recall:
 
     def item(self, hit: _Hit) -> Item:
         """The hit as callers see it."""
-        if self.config.use_cosine and self.vector is None:
-            hit.cosine = self._hashed_cosine(hit.row)
+        if self.config.use_cosine and self.vector is None:      # hashed: shown, but ranks nothing
+            hashed = self.brain.hashed(hit.row)
+            hit.cosine = sum([value * hashed[i] for i, value in self._hashed_cue()])
         if hit.source == "keyword" and hit.cosine > hit.covered:
             hit.source = "direct"
         why = [f"covers {hit.covered:.0%} of the cue, turns around it included"] if (
@@ -3583,8 +3652,8 @@ def record(row: sqlite3.Row, *, retention: float, cosine: float = 0.0, confidenc
         updated_at=row["updated_at"] or row["created_at"], valid_from=valid_from(row),
         valid_to=row["valid_to"], superseded_by=row["superseded_by"],
         citation=", ".join(place) or "source unknown", why=why,
-        meta=json.loads(row["meta"] or "{}"), tags=tuple(json.loads(row["tags"] or "[]")),
-        trusted=not row["quarantined"], pinned=bool(row["pinned"]))
+        meta=json.loads(row["meta"]) if row["meta"] else {},
+        tags=tuple(json.loads(row["tags"])) if row["tags"] else (), trusted=not row["quarantined"], pinned=bool(row["pinned"]))
 
 
 def _recalled(brain: _Brain, query: str, *, k: int, scope: str | None, all_scopes: bool,
@@ -3596,6 +3665,8 @@ def _recalled(brain: _Brain, query: str, *, k: int, scope: str | None, all_scope
         scopes = brain.store.visible(scope, all_scopes)
         work = _Recall(brain, query, scopes, **filters)
         hits = work.hits(k)
+        for hit in hits[:max(BEST, k)]:
+            work.judge(hit)
         best = max((hit.confidence for hit in hits), default=0.0)
         floor = min_confidence
         if floor is None:
@@ -3603,15 +3674,18 @@ def _recalled(brain: _Brain, query: str, *, k: int, scope: str | None, all_scope
         least = SCORE_FLOOR * hits[0].score if hits and floor else 0.0
         kept = [hit for hit in hits if hit.confidence >= floor and hit.score >= least
                 and not (hit.again and floor)][:k]
-        linked = work.associates(kept)
+        linked = work.associates(kept, 2 * CONTEXT + k - len(kept))
         chosen = {hit.row["id"] for hit in kept}
         linked = [hit for hit in linked if hit.row["id"] not in chosen]
         room = k - len(kept)
         strong = [hit for hit in linked if hit.confidence >= max(floor, 1e-9)][:room]
         items = _within([work.item(hit) for hit in [*kept, *strong]], budget_chars)
         left = None if budget_chars is None else budget_chars - sum(len(i.text) for i in items)
-        context = _within([work.item(hit) for hit in linked if hit not in strong][:k], left)
-        items, context = _with_conflicts(brain, items), _with_conflicts(brain, context)
+        context = _within([work.item(hit) for hit in linked if hit not in strong][:min(k, CONTEXT)], left)
+        notes = _conflicts(brain, [item.memory_id for item in [*items, *context]])
+        items, context = ([item._replace(why=(*item.why, *notes[item.memory_id]))
+                           if item.memory_id in notes else item for item in found]
+                          for found in (items, context))
     reason = _packet_reason(work, len(hits), len(items), best, floor)
     reason += f"; keyword mode: {brain.turned_off}" if brain.turned_off else ""
     ms = round((time.perf_counter() - started) * 1000, 3)
@@ -3624,10 +3698,9 @@ def _recalled(brain: _Brain, query: str, *, k: int, scope: str | None, all_scope
 _CONFLICT = ("may update", "may be outdated", "may contradict")
 
 
-def _with_conflicts(brain: _Brain, items: Sequence[Item]) -> list[Item]:
-    """The items, each with a note where the gate took it for an update of another, or another."""
-    ids = to_json([item.memory_id for item in items])
-    notes: dict[int, list[str]] = {}
+def _conflicts(brain: _Brain, idents: Sequence[int]) -> dict[int, list[str]]:
+    """Notes by id for traces that the gate took for an update or contradiction of one another."""
+    ids, notes = to_json(idents), dict[int, list[str]]()
     for new, old, kind in brain.store.rows(
             f"SELECT l.src, l.dst, l.kind FROM links l JOIN traces a ON a.id = l.src JOIN traces b "
             f"ON b.id = l.dst WHERE l.kind IN ('update', 'contradiction') AND l.src {SQL_IN} AND "
@@ -3635,7 +3708,7 @@ def _with_conflicts(brain: _Brain, items: Sequence[Item]) -> list[Item]:
         verb = "update" if kind == "update" else "contradict"
         notes.setdefault(new, []).append(f"may {verb} #{old}")
         notes.setdefault(old, []).append(f"may be outdated: #{new} is newer")
-    return [item._replace(why=(*item.why, *notes.get(item.memory_id, ()))) for item in items]
+    return notes
 
 
 def _packet_reason(work: _Recall, found: int, given: int, best: float, floor: float) -> str:
@@ -3739,8 +3812,9 @@ def _forget(brain: _Brain, row: sqlite3.Row) -> dict[str, int]:
     store, ident, now = brain.store, row["id"], brain.clock()
     beside = [i for i, _ in [*store.turns_before(row["prev_id"]), *store.turns_after(ident)]]
     for other in [row, *store.traces(beside).values()]:
-        store.drop_pointers(row["scope_id"], _pointers(brain, other))
-    store.unindex_terms(ident, row["text"])
+        units = (word >> 8 for word in store.pointers_of(other)[2:])
+        store.drop_pointers(row["scope_id"], other["id"], units)
+    store.unhear(ident, row["text"])
     store.run("UPDATE traces SET valid_to = NULL, superseded_by = NULL WHERE superseded_by = ? "
               "AND id IN (SELECT CAST(row_key AS INTEGER) FROM images WHERE act = 'merged')", ident)
     heir = store.value("SELECT min(id) FROM traces WHERE gist_id = ?", ident)
@@ -3755,22 +3829,9 @@ def _forget(brain: _Brain, row: sqlite3.Row) -> dict[str, int]:
         id=ident).rowcount
     for other in store.traces(beside).values():
         store.add_pointers(now, "reindex", other["scope_id"], other["id"],
-                           _pointers(brain, other), {})
+                           store.pointers_of(other), None)
     store.event(now, "forget", row["scope_id"], None, {"id": ident})
     return removed
-
-
-def _pointers(brain: _Brain, row: sqlite3.Row) -> array[int]:
-    """All pointers of a trace, from its texts and its neighbours as they are now."""
-    store, words, used = brain.store, content(row["text"]), brain.config.use_context
-    impacts = trace_impacts(
-        words, speaker=row["speaker"], when=row["valid_from"],
-        before=[text for _, text in store.turns_before(row["prev_id"]) if used],
-        after=[text for _, text in store.turns_after(row["id"]) if used])
-    for variant in store.rows("SELECT text FROM variants WHERE trace_id = ?", row["id"]):
-        more = content(variant["text"])
-        impacts, words = trace_impacts(more) | impacts, words + more
-    return pointer_triples(row["id"], impacts, words)
 
 
 # === 20. Sleeping =================================================================================
@@ -3824,6 +3885,9 @@ def _has_work(store: TraceStore) -> bool:
     return store.row(SQL_WORK, int(store.meta("slept", "0"))) is not None
 
 
+HEARD_AT_ONCE = 20_000              # traces that one sleep enters into FTS5: half a second
+
+
 def _sleep(brain: _Brain) -> Dream:
     store, now = brain.store, brain.clock()
     acts = {**_link_changes(brain, now), "promoted": _proven(brain), "proposed": _rewordings(store)}
@@ -3831,8 +3895,7 @@ def _sleep(brain: _Brain) -> Dream:
     newest = store.rows("SELECT * FROM traces ORDER BY id DESC LIMIT 500")
     kept = {"retention_pct": round(100 * sum(_retained(brain, newest)) / max(1, len(newest)))}
     counts = {act: len(changes) for act, changes in acts.items()} | {"folded": store.fold()} | kept
-    if store.meta("fts_stale") == "1":
-        store.rebuild_terms()
+    store.hear(HEARD_AT_ONCE)
     store.run("DELETE FROM images WHERE sleep_id <= ?", sleep_id - 100)
     store.run("DELETE FROM events WHERE seq <= (SELECT max(seq) FROM events) - ? "
               "AND pointers IS NULL", brain.config.journal_keep)
@@ -4094,11 +4157,12 @@ def _problems(store: TraceStore) -> list[str]:
     broken = [row[0] for row in store.rows("PRAGMA integrity_check(20)") if row[0] != "ok"]
     numbers = {words: len(store.rows(f"SELECT 1 FROM {rows}")) for words, rows in _AUDIT.items()}
     lost = unheard = 0
+    heard = int(store.meta("heard", "0")) if store.has_fts else 0
     for row in store.rows("SELECT id, scope_id, text FROM traces ORDER BY id DESC LIMIT 2000"):
         words = content(row["text"])[:8]
         lost += any(not impact_of(store.index.bucket(row["scope_id"], unit_of(word)), row["id"])
                     for word in words)
-        if store.has_fts and words and words[0].isalnum():
+        if row["id"] <= heard and words and words[0].isalnum():
             quoted = '"' + words[0].replace('"', '""') + '"'
             unheard += store.row("SELECT 1 FROM trace_terms WHERE trace_terms MATCH ? "
                                  "AND rowid = ?", quoted, row["id"]) is None
