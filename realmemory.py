@@ -822,9 +822,9 @@ def quantised(vector: Sequence[float]) -> tuple[float, bytes]:
 # an inverted index, with no model and no re-indexing: a write costs O(k).  A trace also leaves
 # weaker pointers for the words of its session neighbours and its date: temporal context in the code
 # moved recall@10 on real dialogue by 7 to 8 points.
-# A pointer is one 32-bit number, id << 8 | impact, so a bucket is one sorted array that SQLite hands
-# over as it is, and a look-up is a bisection; ids reach 16.7 million.  The rarest units are summed
-# whole; what is left, when enough pointers were, only raises the best candidates so far.
+# A pointer is one 32-bit number, id << 8 | impact, so a bucket is one sorted array that SQLite
+# hands over as it is, and a look-up is a bisection; ids reach 16.7 million.  The rarest units are
+# summed whole; the others, once enough pointers were, only raise the best candidates so far.
 
 UNIT_BITS = 22
 N_UNITS = 1 << UNIT_BITS
@@ -911,12 +911,24 @@ class VotingIndex:
                 self._buckets.clear()
                 self._holders.clear()
                 self._held = 0
-            stored, late = self._load(scope, unit)
-            bucket = self._buckets[key] = array("I", stored)
-            for pointer in [*array("I", late), *self._waiting.get(key, ())]:
-                _add_pointer(bucket, pointer)
-            self._held += len(bucket)
+            bucket = self._hold(key, *self._load(scope, unit))
         return bucket
+
+    def _hold(self, key: int, stored: bytes, late: bytes) -> array[int]:
+        bucket = self._buckets[key] = array("I", stored)
+        for pointer in [*array("I", late), *self._waiting.get(key, ())]:
+            _add_pointer(bucket, pointer)
+        self._held += len(bucket)
+        return bucket
+
+    def preload(self, scope: int, units: Iterable[int],
+                load: Callable[[int, list[int]], Mapping[int, tuple[bytes, bytes]]]) -> None:
+        """Read the buckets that are not held yet at once: `load` gives those that are stored."""
+        base = scope << UNIT_BITS
+        missing = [unit for unit in set(units) if base | unit not in self._buckets]
+        found = load(scope, missing) if missing else {}
+        for unit in missing:
+            self._hold(base | unit, *found.get(unit, (b"", b"")))
 
     def holders(self, scope: int, unit: int) -> int:
         """How many traces of a scope hold the unit themselves (its document frequency)."""
@@ -1020,6 +1032,7 @@ def pointer_group(ident: int, impacts: Mapping[int, float], own: Iterable[str]) 
         unit << 8 | impact_byte(impact, unit in held) for unit, impact in impacts.items())))
 
 
+@lru_cache(maxsize=16_384)
 def impact_byte(x: float, own: bool = True) -> int:
     """The byte of a weighted term frequency; its lowest bit says that the trace itself holds it.
 
@@ -1990,6 +2003,8 @@ SQL_LINK = """INSERT INTO links VALUES(?, ?, ?, ?, ?, ?)
     eligible = min(1, eligible + excluded.eligible), touched_at = excluded.touched_at"""
 SQL_POSTING = """INSERT INTO postings VALUES(?, ?, ?, ?) ON CONFLICT(scope_id, unit, chunk)
     DO UPDATE SET pointers = CAST(pointers || excluded.pointers AS BLOB)"""
+SQL_POSTINGS = f"""SELECT unit, chunk, pointers FROM postings WHERE scope_id = ?
+    AND unit {SQL_IN} ORDER BY unit, chunk"""
 SQL_CHANGES = """SELECT seq, scope_id, pointers FROM events
     WHERE seq > ? AND pointers IS NOT NULL ORDER BY seq"""
 SQL_COUNTS = "SELECT (SELECT count(*) FROM traces), (SELECT coalesce(sum(n), 0) FROM counts)"
@@ -2514,6 +2529,18 @@ class TraceStore(Store):
                          "ORDER BY chunk", scope, unit)
         late = rows.pop(0)[1] if rows and not rows[0][0] else b""
         return b"".join([row[1] for row in rows]), late
+
+    def preload(self, scopes: Iterable[int], units: Iterable[int]) -> None:
+        """Read the postings of many units in one statement a scope."""
+        def load(scope: int, missing: list[int]) -> dict[int, tuple[bytes, bytes]]:
+            found: dict[int, tuple[bytes, bytes]] = {}
+            for unit, chunk, pointers in self.rows(SQL_POSTINGS, scope, to_json(missing)):
+                stored, late = found.get(unit, (b"", b""))
+                found[unit] = (stored + pointers, late) if chunk else (b"", pointers)
+            return found
+
+        for scope in scopes:
+            self.index.preload(scope, units, load)
 
     def _catch_up(self) -> None:
         """Take in what other processes wrote since the last look; what this one wrote is in."""
@@ -3146,10 +3173,12 @@ def draft_of(brain: _Brain, text: object = None, *, kind: str = "episodic",
     scope_key(scope := clean(scope or GLOBAL))
     named: dict[str, str | None] = dict.fromkeys(("speaker", "session_id", "turn_id", "source_url"))
     for name, value in names.items():
-        if name not in named or not isinstance(value, str | int | None) or len(str(value)) > 2_000:
+        if value is None and name in named:
+            continue
+        if name not in named or not isinstance(value, (str, int)) or len(str(value)) > 2_000:
             raise InvalidInput(f"{name}={_shown(value)}; speaker, session_id, turn_id and "
                                "source_url take a text of at most 2000 characters")
-        named[name] = clean(str(value)) if value not in (None, "") else None
+        named[name] = clean(str(value)) or None
     try:
         about = json.loads(to_json(clean(dict(meta)))) if meta else {}
     except (ValueError, TypeError, RecursionError) as error:
@@ -3165,9 +3194,10 @@ def draft_of(brain: _Brain, text: object = None, *, kind: str = "episodic",
         text=text, kind=kind, scope=scope, origin=origin, speaker=named["speaker"],
         when=None if when is None else epoch(when),
         session_id=named["session_id"] or brain.session_id, turn_id=named["turn_id"],
-        source_url=named["source_url"], related_ids=id_list(related_ids, "related_ids"),
-        force_new=bool(force_new), tags=tag_list(tags), meta=about, quarantine=doubt,
-        notes=tuple(notes), words=tuple(content(text)), vector=vector)
+        source_url=named["source_url"],
+        related_ids=() if related_ids == () else id_list(related_ids, "related_ids"),
+        force_new=bool(force_new), tags=() if tags == () else tag_list(tags), meta=about,
+        quarantine=doubt, notes=tuple(notes), words=tuple(content(text)), vector=vector)
 
 
 def place(brain: _Brain, draft: Draft) -> WriteResult:
@@ -3216,8 +3246,9 @@ def _live_kin(brain: _Brain, units: Sequence[int], whole: int,
     live: list[tuple[Any, int]] = []
     for most in (config.gate_compare, 16 * config.gate_compare):    # old versions may stand before
         kin = store.index.kin(units, scopes, rarest=config.gate_probe, most=most)
-        near = alike + [(ident, shared) for shared, ident in kin if shared * 4 >= len(units)
-                        and (ident, len(units)) not in alike]
+        near = alike + [(ident, shared) for shared, ident in kin if (
+            3 * shared >= len(units) or len(units) - shared < 10) and (
+            ident, len(units)) not in alike]
         rows = store.traces([ident for ident, _ in near]) if near else {}
         live = [(rows[ident], shared) for ident, shared in near if ident in rows
                 and rows[ident]["valid_to"] is None and not rows[ident]["quarantined"]]
@@ -3653,7 +3684,8 @@ def record(row: sqlite3.Row, *, retention: float, cosine: float = 0.0, confidenc
         valid_to=row["valid_to"], superseded_by=row["superseded_by"],
         citation=", ".join(place) or "source unknown", why=why,
         meta=json.loads(row["meta"]) if row["meta"] else {},
-        tags=tuple(json.loads(row["tags"])) if row["tags"] else (), trusted=not row["quarantined"], pinned=bool(row["pinned"]))
+        tags=tuple(json.loads(row["tags"])) if row["tags"] else (),
+        trusted=not row["quarantined"], pinned=bool(row["pinned"]))
 
 
 def _recalled(brain: _Brain, query: str, *, k: int, scope: str | None, all_scopes: bool,
@@ -3681,7 +3713,8 @@ def _recalled(brain: _Brain, query: str, *, k: int, scope: str | None, all_scope
         strong = [hit for hit in linked if hit.confidence >= max(floor, 1e-9)][:room]
         items = _within([work.item(hit) for hit in [*kept, *strong]], budget_chars)
         left = None if budget_chars is None else budget_chars - sum(len(i.text) for i in items)
-        context = _within([work.item(hit) for hit in linked if hit not in strong][:min(k, CONTEXT)], left)
+        beside = [hit for hit in linked if hit not in strong][:min(k, CONTEXT)]
+        context = _within([work.item(hit) for hit in beside], left)
         notes = _conflicts(brain, [item.memory_id for item in [*items, *context]])
         items, context = ([item._replace(why=(*item.why, *notes[item.memory_id]))
                            if item.memory_id in notes else item for item in found]
@@ -4257,6 +4290,10 @@ class Hippocampus(_Brain):
 
     def _placed(self, drafts: Sequence[Draft]) -> list[WriteResult]:
         with self._writing():
+            if len(drafts) > 1:
+                units = {unit_of(word) for draft in drafts for word in draft.words[:400]}
+                ids = {self.store.scope_id(draft.scope) or 1 for draft in drafts}
+                self.store.preload(ids | {1}, units)
             return [place(self, draft) for draft in drafts]
 
     @contextmanager
