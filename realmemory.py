@@ -1007,8 +1007,9 @@ class VotingIndex:
                             votes[pointer >> 8] += gain[pointer & 255]
             else:
                 votes = _most(votes, limit)
-                for ident in votes:
-                    votes[ident] += sum(gain[impact_of(bucket, ident)] for bucket in buckets)
+                for bucket in buckets:
+                    for ident in votes:
+                        votes[ident] += gain[impact_of(bucket, ident)]
         return _most(votes, limit)
 
 
@@ -1767,12 +1768,16 @@ POINTERS_PER_HOLDER = 4             # pointers a unit has for each trace that ho
 SCORE_FLOOR = 0.1                   # share of the best score below which a hit is noise
 TELLING = 5                         # so many of the rarest terms of a cue stand for the whole of it
 CUE_TERMS = 48                      # distinct terms of a cue that vote
+LONG_CUE = 24                       # terms from which a cue of several sentences is cut to its point
+FOCUS = 0.7                         # share of the best sentence's score that others need to stay
+ASKED = 2.0                         # factor of a question, and of the last sentence
 ASKS_ASSISTANT = Regex(
     r"\b(?:did|have|had) you (?:\w+ )?(?:recommend|suggest|sa[iy]|tell|told|advise|mention|propose"
     r"|provide|g[ai]ve|explain|list|describe|outline|help)|\byou(?:'ve| have|'d| had)? "
     r"(?:recommended|suggested|said|told|advised|mentioned|proposed|provided|gave|given|explained"
     r"|listed|described|outlined)|\byour (?:advice|recommendation|suggestion|answer|proposal)",
     re.I)
+_SENTENCE_END = Regex(r"(?<=[.!?;])\s+|(?<=[\u3002\uff01\uff1f])|\n+")
 _MONTHS = ("january february march april may june july august september october november "
            "december").split()
 
@@ -1848,6 +1853,20 @@ def cue_of(query: str) -> Cue:
     if len(words) > 4 * CUE_TERMS:
         words = words[:2 * CUE_TERMS] + words[-2 * CUE_TERMS:]
     return Cue(query, words)
+
+
+def sentences(text: str, most: int = 24) -> list[str]:
+    """The sentences and lines of a cue, long ones in pieces of 20 words; the last `most` of them.
+
+    >>> sentences("You are helpful. Be brief!\nQ: which port?")
+    ['You are helpful.', 'Be brief!', 'Q: which port?']
+    """
+    found: list[str] = []
+    for part in _SENTENCE_END.split(text[-20_000:]):
+        words = part.split()
+        step = 20 if len(words) > 30 else max(1, len(words))
+        found += [" ".join(words[at:at + step]) for at in range(0, len(words), step)]
+    return found[-most:]
 
 
 def rarity(df: int, n: int) -> float:
@@ -3436,6 +3455,8 @@ class _Recall:
         counts = self.store.trace_counts(scopes)
         self.filled, self.total = list(counts), sum(counts.values())
         self.days = {scope: self.store.active_days(scope) for scope in self.filled}
+        if len(self.cue.words) > LONG_CUE:
+            self._focus()
         self.weights = self._weights()
         self.whole = sum(nlargest(TELLING, self.weights.values()))
         self.telling = [([self.store.index.bucket(scope, unit_of(word)) for scope in self.filled],
@@ -3445,6 +3466,26 @@ class _Recall:
         self.heads: dict[int, int] = {}
         self.allowed: frozenset[int] | None = None
         self.near: dict[int, float] = {}        # cosines by model vectors
+
+    def _focus(self) -> None:
+        """Cut a long cue (a pasted prompt and a question) to the sentences that some trace answers.
+
+        A sentence scores by what its best trace covers of it, squared over the whole: much, and
+        most of it.  A question counts more, and what stands last.
+        """
+        whole, scores = self.cue, list[tuple[float, str]]()
+        parts = sentences(whole.text)
+        for part in parts:
+            self.cue = cue_of(part)
+            weights = {unit_of(word): weight for word, weight in self._weights().items()}
+            best = self.store.index.vote(weights, self.filled, limit=1)
+            held = sum(weight for unit, weight in weights.items() for ident in best if any(
+                impact_of(self.store.index.bucket(scope, unit), ident) for scope in self.filled))
+            asked = ASKED ** (part.rstrip().endswith(("?", "\uff1f")) + (part is parts[-1]))
+            scores.append((asked * held * held / (sum(weights.values()) or 1.0), part))
+        floor = FOCUS * max(scores, default=(0.0, ""))[0]
+        kept = [part for score, part in scores if score >= floor]
+        self.cue = cue_of(" ".join(kept)) if floor else whole
 
     def _weights(self) -> dict[str, float]:
         """Rarity of the cue's terms; of a long cue only the most telling ones."""
