@@ -3959,7 +3959,8 @@ def _has_work(store: TraceStore) -> bool:
     return store.row(SQL_WORK, int(store.meta("slept", "0"))) is not None
 
 
-HEARD_AT_ONCE = 20_000              # traces that one sleep enters into FTS5: half a second
+HEARD_AT_ONCE = 4_000               # traces that one sleep enters into FTS5: .3 s
+LINKS_AT_ONCE = 20_000              # links that one sleep commits or prunes: .5 s
 
 
 def _sleep(brain: _Brain) -> Dream:
@@ -3985,7 +3986,8 @@ def _link_changes(brain: _Brain, now: float) -> dict[str, list[_Change]]:
     pruned: list[_Change] = []
     for source, target, *before in brain.store.rows(
             "SELECT src, dst, weight, eligible, touched_at, kind FROM links WHERE eligible > 0 OR "
-            "kind <> 'related' AND touched_at < ?", now - DAY_S * config.link_tau_d / 2):
+            "kind <> 'related' AND touched_at < ? ORDER BY eligible = 0, touched_at LIMIT ?",
+            now - DAY_S * config.link_tau_d / 2, LINKS_AT_ONCE):
         weight, eligible, at, kind = before
         if eligible:
             weight = min(1.0, weight + config.link_eligible * eligible)
