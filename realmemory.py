@@ -54,7 +54,7 @@ import sys
 import time
 import unicodedata
 import zlib
-from _thread import RLock, start_new_thread
+from _thread import RLock, allocate_lock, start_new_thread
 from array import array
 from bisect import bisect_left
 from collections import OrderedDict
@@ -4148,10 +4148,8 @@ class Hippocampus(_Brain):
 
     def close(self) -> None:
         """Write the waiting journal entries, if that needs no waiting, and close the store."""
-        try:
+        with closing(self.store):
             self.flush(timeout_s=0.25)
-        finally:
-            self.store.close()
 
     # --- writing ---
 
@@ -4230,7 +4228,7 @@ class Hippocampus(_Brain):
         """
         reward = number_in(reward, "reward", -1.0, 1.0)
         with self._writing():
-            return _reflect(self, self.rows(memory_ids, "memory_ids"), reward)
+            return _reflect(self, self._rows(memory_ids, "memory_ids"), reward)
 
     def merge(self, ids: Iterable[int]) -> tuple[int, int]:
         """Fold live traces of one scope into the strongest: (its id, the sleep id that undoes it).
@@ -4238,7 +4236,7 @@ class Hippocampus(_Brain):
         The others stay as its history; every wording is still found.
         """
         with self._writing():
-            return _merge(self, self.rows(ids, "ids"))
+            return _merge(self, self._rows(ids, "ids"))
 
     def forget(self, memory_id: int) -> Forgotten:
         """Remove a trace for good: rows, terms, postings, links, variants, journal, free pages.
@@ -4311,8 +4309,8 @@ class Hippocampus(_Brain):
                 "SELECT text FROM variants WHERE trace_id = ? ORDER BY id",
                 self._row(memory_id)["id"])]
 
-    def rows(self, ids: object, name: str, scope: str | None = None, *,
-             all_scopes: bool = True) -> dict[int, sqlite3.Row]:
+    def _rows(self, ids: object, name: str, scope: str | None = None, *,
+              all_scopes: bool = True) -> dict[int, sqlite3.Row]:
         """Rows of visible traces in the order asked; raises NotFound or InvalidInput."""
         wanted = id_list(ids, name)
         found, seen = self.store.traces(wanted), self.store.visible(scope, all_scopes)
@@ -4323,7 +4321,7 @@ class Hippocampus(_Brain):
         return {ident: found[ident] for ident in wanted}
 
     def _row(self, ident: object, scope: str | None = None, all_scopes: bool = True) -> sqlite3.Row:
-        rows = list(self.rows(ident, "memory_id", scope, all_scopes=all_scopes).values())
+        rows = list(self._rows(ident, "memory_id", scope, all_scopes=all_scopes).values())
         _require(len(rows) == 1, f"memory_id={_shown(ident)} is not one id")
         return rows[0]
 
@@ -4374,12 +4372,11 @@ class Hippocampus(_Brain):
     def introspect(self, scope: str | None = None) -> dict[str, Any]:
         """What this brain is: store, schema, embedder, geometry, counts of visible scopes."""
         store = self.store
-        counts: dict[str, dict[str, int]] = {}
         with store.reading():
-            for name, kind, n in store.rows(
-                    "SELECT s.name, c.kind, c.n FROM scopes s LEFT JOIN counts c ON c.scope_id = "
-                    f"s.id AND c.n > 0 WHERE s.id {SQL_IN}", to_json(store.visible(scope, False))):
-                counts.setdefault(name, {}).update({kind: n} if kind else {})
+            counts = {name: json.loads(kinds) for name, kinds in store.rows(
+                "SELECT s.name, json_group_object(c.kind, c.n) FILTER (WHERE c.n > 0) FROM scopes "
+                f"s LEFT JOIN counts c ON c.scope_id = s.id WHERE s.id {SQL_IN} GROUP BY s.id",
+                to_json(store.visible(scope, False)))}
             recorded = store.meta("embedder")
         return {"version": __version__, "store": store.path, "schema": SCHEMA_VERSION,
                 "read_only": store.read_only, "fts5": store.has_fts,
@@ -4502,7 +4499,7 @@ class Desk:
         """The ids, all of them visible from the project; NotFound names the first that is not."""
         scope = self.scope(given)
         with self.hippo.store.reading():
-            return tuple(self.hippo.rows(ids, "memory_ids", scope, all_scopes=False))
+            return tuple(self.hippo._rows(ids, "memory_ids", scope, all_scopes=False))
 
 
 def item_lines(item: Item, *, why: bool = False, limit: int = 2_000, offset: int = 0,
@@ -4871,16 +4868,12 @@ class McpServer:
 
     def serve(self, source: Any, sink: Any) -> None:
         """Answer the lines of a binary stream until it ends."""
-        try:
+        with closing(self), suppress(BrokenPipeError):      # the client may be gone
             for line in source:
                 reply = self.answer(line) if line.strip() else None
                 if reply is not None:
                     sink.write(reply)
                     sink.flush()
-        except BrokenPipeError:
-            return                      # the client is gone
-        finally:
-            self.close()
 
     def close(self) -> None:
         """Close the brain, if one was opened."""
@@ -4935,10 +4928,8 @@ def serve_sdk(open_desk: Callable[[], Desk]) -> None:
         async with stdio_server() as (reader, writer):
             await server.run(reader, writer, server.create_initialization_options())
 
-    try:
+    with closing(ours):
         anyio.run(run)
-    finally:
-        ours.close()
 
 
 # === 25. Command line =============================================================================
@@ -4981,7 +4972,7 @@ class _Call(Record):
     def show(self, answer: Answer) -> int:
         """Print the answer as JSON or as text, or write it to a file; its exit code."""
         text, target = answer.text, self.options.json
-        if target:
+        if target and answer.data is not None:
             text = json.dumps(answer.data, ensure_ascii=False, indent=2, sort_keys=True,
                               default=lambda o: o._asdict() if isinstance(o, Record) else str(o))
             text = _CONTROL.sub(lambda match: json.dumps(match[0])[1:-1], text)
@@ -4993,8 +4984,7 @@ class _Call(Record):
                 file.write(text)
             text = f"written to {target}"
         if text:
-            print(text)
-        sys.stdout.flush()              # here, where a reader that has gone is handled
+            print(text, flush=True)     # here, where a reader that has gone is handled
         return answer.code
 
 
@@ -5008,10 +4998,9 @@ def _folder(options: Any) -> str:
 
 
 def _cwd() -> str:
-    try:
+    with suppress(OSError):             # the folder may be removed under us
         return os.getcwd()
-    except OSError:                     # the folder was removed under us
-        return os.sep
+    return os.sep
 
 
 def _text_of(words: Sequence[str]) -> str:
@@ -5025,9 +5014,9 @@ def _text_of(words: Sequence[str]) -> str:
 
 def _unconfirmed(given: Mapping[str, Any], what: str) -> Answer | None:
     """What a command that destroys answers without --yes; None where it may go on."""
-    if given["yes"] and not given["dry_run"]:
-        return None
-    return Answer({"would": what}, f"would {what}; add --yes to do it", int(not given["dry_run"]))
+    told = f"would {what}\nadd --yes to do it"
+    sure = given["yes"] and not given["dry_run"]
+    return None if sure else Answer({"would": what}, told, int(not given["dry_run"]))
 
 
 def _cmd_list(desk: Desk, given: Mapping[str, Any]) -> Answer:
@@ -5056,7 +5045,7 @@ def _cmd_pin(desk: Desk, given: Mapping[str, Any]) -> Answer:
 def _cmd_forget(desk: Desk, given: Mapping[str, Any]) -> Answer:
     ident = desk.visible(given["memory_id"])[0]
     text = "\n".join(item_lines(desk.hippo.get(ident)))
-    if asked := _unconfirmed(given, f"forget for good\n{text}\n"):
+    if asked := _unconfirmed(given, f"forget for good\n{text}"):
         return asked
     gone = desk.hippo.forget(ident)
     kept = f"; copies that still hold it: {', '.join(gone.backups)}" if gone.backups else ""
@@ -5212,11 +5201,11 @@ OPTIONS: dict[str, dict[str, Any]] = {      # as argparse takes them
     "--before": {"type": int, "metavar": "ID"}, "--min-confidence": {"type": float},
     "--reward": {"type": float, "required": True, "help": "-1 to 1"},
     "--kind": {"choices": KINDS}, "--origin": {"choices": ORIGINS, "default": "user"},
-    "--speaker": {}, "--session": {"dest": "session_id"},
-    "--source": {"dest": "source_url", "help": "URL or path"},
+    "--speaker": {}, "--session": {"dest": "session_id", "metavar": "ID"},
+    "--source": {"dest": "source_url", "metavar": "SOURCE", "help": "URL or path"},
     "--when": {"help": "ISO 8601"}, "--as-of": {"help": "ISO 8601"},
     "--related": {"dest": "related_ids", "metavar": "IDS", "help": "like 3,4"},
-    "--tag": {"action": "append", "dest": "tags"},
+    "--tag": {"action": "append", "dest": "tags", "metavar": "TAG"},
     "--embedder": {"choices": ("hashing", "local")},
     **{flag: {"action": "store_true", "help": text} for flag, text in {
         "--all-scopes": "every project", "--why": "show the evidence", "--yes": "do it",
@@ -5234,7 +5223,8 @@ def _parser(chosen: str | None) -> Any:
     # A fixed width: argparse would import shutil to ask for it, on every start.
     how: dict[str, Any] = {"allow_abbrev": False,
                            "formatter_class": partial(argparse.HelpFormatter, width=100)}
-    parser = argparse.ArgumentParser("realmemory", description="A local memory for agents.", **how)
+    parser = argparse.ArgumentParser(
+        "realmemory", description="A local memory for LLM agents.", **how)
     parser.add_argument("--version", action="version", version=f"realmemory {__version__}")
     for flag, options in _COMMON.items():
         parser.add_argument(flag, **options)
@@ -5293,26 +5283,24 @@ def _bare_options(command: str, **named: str) -> Any:
 def _hook_input() -> dict[str, Any]:
     """The JSON object that a client pipes into a hook; {} for nothing, garbage or an open pipe."""
     chunks: list[bytes] = []
-    done: list[bool] = []
+    done = allocate_lock()
+    done.acquire()
 
     def read() -> None:
         with suppress(OSError):             # no stdin at all
             while (chunk := os.read(0, 1 << 16)) and len(chunks) < 256:
                 chunks.append(chunk)
-        done.append(True)
+        done.release()
 
     start_new_thread(read, ())
-    give_up = time.monotonic() + 0.2
-    while not done and time.monotonic() < give_up:
-        before = len(chunks)
-        time.sleep(0.0005)
-        if len(chunks) > before:            # data is flowing: a little more time
-            give_up = time.monotonic() + 0.2
-    try:
+    seen = 0
+    while not done.acquire(timeout=0.2) and len(chunks) > seen:
+        seen = len(chunks)                  # data is flowing: a little more time
+    with suppress(ValueError, RecursionError):
         found = json.loads(b"".join(chunks))    # UTF-8 or UTF-16, with a BOM or without
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        if isinstance(found, dict):
+            return found
+    return {}
 
 
 def _hook_error(options: Any, message: str) -> None:
