@@ -3678,7 +3678,8 @@ with Hippocampus.open(store) as hippo:
     "", "--path x", "--project global", "--path x --project y --namespace z", "--path a --path b"])
 def test_the_short_way_past_argparse_reads_what_argparse_reads(command, options):
     words = [command, *options.split()]
-    plain = rm._plain_options(words)
+    plain = rm._parsed(words)
+    assert isinstance(plain, SimpleNamespace)       # no argparse
     assert vars(plain) == vars(rm._parser(command).parse_args(words))
 
 
