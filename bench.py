@@ -414,7 +414,327 @@ def corpus_of(n: int) -> list[str]:
     ]
 
 
-# === 4. Engines ===================================================================================
+# === 4. Project facts =============================================================================
+# What a team would really leave behind: decisions, ports, versions, people, rules, incidents and
+# preferences in three languages, some deliberately alike. A plain line is a fact; the lines below
+# ask for it: `?` as a person would (no copy of its words), `=` by an exact token. `!` asks for
+# something plausible that no fact answers. The cues were written before anything was run on them.
+
+PROJECT = {
+    "en": """
+The staging database listens on port 5433
+The production database listens on port 5432
+? which port do I need to connect to the prod database
+We chose PostgreSQL 16 over MySQL because of partial indexes and row level security
+? why did we go with Postgres and not MySQL
+Releases to production happen only on Tuesdays and Thursdays, before 15:00
+? on what days can we ship to production
+Hannah Brandt is responsible for the payments service
+? who do I talk to about payments
+Tomas Lind is responsible for the search service
+Hannah is on parental leave until 1 November; Priya Nair stands in for her
+? who is covering for Hannah while she's away
+Error PAY-4021 means that the card issuer refused the 3-D Secure challenge
+= what does PAY-4021 mean
+Error PAY-4012 means that the merchant account is suspended
+= PAY-4012
+Rate limits of the public API are set in config/limits/api.toml
+? where do I change the rate limiting
+= config/limits/api.toml
+On 14 March the order queue stalled for 40 minutes: a consumer ran out of file descriptors
+? what was the cause of the queue outage in March
+On 2 June the order queue was down for two hours because the broker's certificate had expired
+? how long was the order queue down in June
+Never run a migration by hand on production; the release pipeline does it
+? can I apply migrations to the production database manually
+The user wants commit messages in the imperative and under 60 characters
+? how should I write commit messages
+The user does not want emoji in pull request descriptions
+? are smileys fine in a PR text
+Node 20.11.1 is pinned in .nvmrc until the build image is rebuilt
+? what version of node are we using
+= .nvmrc
+The webhook sender retries six times with exponential backoff, then parks the event
+? how many attempts does a webhook get
+Flag checkout_v2 is on for 10 % of the customers in Germany
+= checkout_v2
+Flag checkout_v3 stays off until the rounding of taxes is fixed
+= is checkout_v3 enabled
+Backups of the production database are copied every night to the bucket vela-backups-eu
+? where are the nightly backups stored
+= vela-backups-eu
+Staging is wiped every Sunday and filled again with anonymised data
+? how often does staging get reset
+A full rebuild of the search index takes about 25 minutes (make reindex)
+? how long do I have to wait for the search index to rebuild
+= make reindex
+Version 2 of the API will be switched off on 30 September; clients have to move to version 3
+? when does the old API version go away
+Login sessions expire after 30 minutes without activity
+? after how long is an idle user logged out
+Product pages stay in the CDN cache for 24 hours
+The memory leak of the image resizer went away with release 3.8.2, which upgrades libvips
+? how was the leak in the image resizer fixed
+= 3.8.2
+The on-call week starts on Monday at 09:00; the schedule is called vela-primary
+= vela-primary
+Integration tests need Docker and at least 6 GB of memory
+? how much RAM do the integration tests want
+Amounts of money are stored as integer cents, never as floats
+? how do we store prices
+Every timestamp in the API is UTC in ISO 8601; the apps convert it
+? which timezone do API timestamps use
+Secrets live in Vault under kv/vela; a .env file must not hold any
+= kv/vela
+We decided against GraphQL in January: responses could not be cached at the edge
+? what was our reason for not using GraphQL
+The load balancer drops idle connections after 75 seconds, so the app closes them after 60
+A merge is blocked when test coverage falls below 82 %
+? what's the minimum coverage for merging
+Invoices are numbered by country and year, like DE-2025-00417
+= DE-2025-00417
+The staging API answers at api.staging.vela.example
+= api.staging.vela.example
+The production API answers at api.vela.example
+= api.vela.example
+Stock levels are synchronised with the warehouse every 15 minutes by the job wh-sync-15
+? how often do we sync stock with the warehouse
+= wh-sync-15
+Two approvals are required for changes to the payments service, one everywhere else
+? how many reviewers does a change in payments need
+Design tokens are exported from Figma by scripts/tokens.mjs
+= scripts/tokens.mjs
+! which message broker do we use for analytics events
+! when does the TLS certificate of the website expire
+! how big is the marketing budget this year
+! who designed the company logo
+! what is the wifi password in the office
+! is there a dark theme in the admin panel
+! how do I reset my two-factor device
+! which cloud region hosts the data warehouse
+! what did we agree on about pen testing
+! is there a smartwatch version of the app
+! where is the team offsite next spring
+! what is Tomas Lind's phone number
+! which linter do we run on Python code
+""",
+    "ru": """
+Сервис уведомлений на тестовом стенде слушает порт 8091
+Сервис уведомлений в проде слушает порт 8090
+? на каком порту сервис уведомлений в продакшене
+За биллинг отвечает Марина Климова
+? кто у нас занимается биллингом
+За каталог товаров отвечает Олег Савин
+? к кому идти с вопросами по каталогу
+Марина в отпуске с 3 по 17 августа, её замещает Денис
+? кто вместо Марины в августе
+Ошибка CAT-1108: у товара нет цены в валюте магазина
+= CAT-1108
+Ошибка CAT-1180: товар снят с продажи поставщиком
+= что значит ошибка CAT-1180
+Очередь писем перевели с RabbitMQ на NATS из-за потери сообщений при перезапуске
+? почему отказались от RabbitMQ
+5 февраля сайт лежал 50 минут: закончилось место на диске с логами
+? из-за чего упал сайт в феврале
+19 апреля платежи не проходили три часа, банк сменил корневой сертификат
+? сколько времени не работали платежи в апреле
+Релизная ветка замораживается в среду в 18:00, выкладка в четверг утром
+? когда у нас заморозка релиза
+Миграции базы пишем только обратимыми, с командой отката
+? обязательно ли делать откат у миграций
+Пользователь просит отвечать по-русски и без вводных фраз
+? на каком языке отвечать пользователю
+Пользователь любит короткие функции и не любит комментарии к очевидному коду
+? как пользователь относится к комментариям в коде
+Настройки кэша лежат в conf/cache/redis.yaml
+? где настраивается кэш
+= conf/cache/redis.yaml
+Python 3.12.4 закреплён в образе builder-slim
+? какая версия питона в сборочном образе
+= builder-slim
+Флаг new_cart включён для сотрудников и пяти процентов покупателей
+= new_cart
+Флаг new_cart_eu выключен до проверки юристами
+= new_cart_eu
+Письмо о брошенной корзине уходит через 4 часа
+? через сколько отправляется письмо о брошенной корзине
+Логи приложения храним 30 дней, журнал аудита три года
+? сколько хранятся логи
+Цены пересчитываются по курсу ЦБ каждый день в 12:15
+? во сколько обновляются цены по курсу
+Полный импорт каталога идёт около двух часов, задача import_full
+? как долго импортируется весь каталог
+= import_full
+Лимит загрузки картинок 8 МБ, больше отклоняет nginx
+? какого размера картинку можно загрузить
+Резервная копия базы делается в 03:30 и хранится в Казани
+? где лежат бэкапы базы
+Тестовый стенд доступен только через VPN
+? как попасть на тестовый стенд
+Номера заказов начинаются с буквы магазина, например M-778201
+= M-778201
+Баг с двойным списанием исправлен в версии 5.14.1
+? в какой версии починили двойное списание
+= 5.14.1
+Ревью обязательно, если меняется схема базы; смотрит Игорь Панов
+? кто смотрит изменения схемы базы
+Для поиска взяли OpenSearch, Elasticsearch не подошёл по лицензии
+? почему не Elasticsearch
+Вебхуки партнёров подписываются заголовком X-Vela-Sign
+= X-Vela-Sign
+Склад в Твери работает с понедельника по субботу, в Самаре без выходных
+? работает ли склад в Самаре по воскресеньям
+Телефон покупателя храним в формате +7XXXXXXXXXX без пробелов
+? в каком виде хранить телефон
+Секреты нельзя писать в логи, маскирует фильтр mask_secrets
+= mask_secrets
+Сотрудники входят через Keycloak, пароли в базе не держим
+? через что авторизуются сотрудники
+Скрипт очистки корзин scripts/purge_carts.py запускается по воскресеньям
+? когда чистятся старые корзины
+= scripts/purge_carts.py
+Отчёт для бухгалтерии выгружается до пятого числа каждого месяца
+? до какого числа нужен отчёт бухгалтерии
+Договорились не поддерживать Internet Explorer и Safari старше 15
+? какие браузеры мы не поддерживаем
+Таймаут запроса к банку 12 секунд, повторов нет
+? повторяем ли запрос к банку при таймауте
+В проде четыре узла приложения, на стенде один
+? сколько узлов в проде
+Промокод WELCOME15 действует только на первый заказ
+= WELCOME15
+! какой пароль от админки
+! когда день рождения у Олега Савина
+! сколько стоит аренда офиса
+! на чём написано мобильное приложение
+! какой провайдер отправляет смс
+! кто ведёт наш телеграм-канал
+! есть ли у нас скидка для студентов
+! где купить форму для курьеров
+! какая версия Kubernetes на кластере
+! как настроить принтер на втором этаже
+! что решили про переход на микрофронтенды
+! какая нагрузка была в чёрную пятницу
+! кто выбирал юристов для договора с банком
+""",
+    "es": """
+La pasarela de pagos de pruebas escucha en el puerto 7443
+La pasarela de pagos de producción escucha en el puerto 7444
+? ¿qué puerto usa la pasarela en producción?
+Lucía Ferrer lleva la aplicación de iOS
+Andrés Molina lleva la aplicación de Android
+? ¿quién se encarga de la app de Android?
+Lucía está de baja hasta el 20 de octubre; la sustituye Nuria
+? ¿quién sustituye a Lucía?
+El error APP-3307 aparece cuando caduca el token de las notificaciones
+= APP-3307
+El error APP-3370 aparece cuando el usuario niega el permiso de ubicación
+= ¿qué significa APP-3370?
+Elegimos Flutter en vez de React Native por el rendimiento de las listas largas
+? ¿por qué no usamos React Native?
+El 9 de enero la aplicación dejó de abrir en Android 9 por una biblioteca nueva de mapas
+? ¿qué pasó en enero con la app en Android?
+El 23 de mayo no llegaron notificaciones durante seis horas: Firebase revocó la clave
+? ¿por qué fallaron las notificaciones en mayo?
+Las versiones se envían a la tienda los lunes y se publican los miércoles
+? ¿qué día se publican las versiones nuevas?
+No se publica nada los viernes ni en vísperas de festivo
+? ¿se puede publicar un viernes?
+El usuario prefiere respuestas breves y ejemplos en Kotlin
+? ¿en qué lenguaje quiere los ejemplos el usuario?
+El usuario no quiere que se le trate de usted
+? ¿tuteamos al usuario?
+Los textos de la aplicación se traducen en locales/es_ES.json
+? ¿dónde están las traducciones?
+= locales/es_ES.json
+La versión mínima de Android es la 8.0 y la de iOS la 15.4
+? ¿cuál es el Android más antiguo que soportamos?
+El indicador nueva_busqueda está activo para el 20 % de los usuarios de México
+= nueva_busqueda
+El indicador nuevo_carrito está apagado hasta revisar la accesibilidad
+= nuevo_carrito
+Las fotos se reducen a 1600 píxeles antes de subirlas
+? ¿a qué tamaño se reducen las fotos?
+La sesión de la aplicación dura 90 días si el usuario no la cierra
+? ¿cuánto tarda en caducar la sesión en la app?
+El equipo de soporte atiende de 8:00 a 20:00, hora de Madrid
+? ¿cuál es el horario de soporte?
+Las quejas por facturas se pasan a Marta Vidal
+? ¿a quién le paso un cliente que se queja de la factura?
+Las devoluciones se aceptan durante 30 días, en electrónica solo 14
+? ¿cuántos días tiene el cliente para devolver un pedido?
+El código VERANO10 da un diez por ciento y caduca el 31 de agosto
+= VERANO10
+La pantalla de pago carga en 1,8 segundos; el objetivo es bajar de 1,2
+? ¿cuánto tarda en cargar la pantalla de pago?
+Los informes de fallos van a Sentry, al proyecto vela-movil
+? ¿a dónde se envían los fallos de la app?
+= vela-movil
+La compilación de pruebas se reparte con la tarea beta_interna
+= beta_interna
+El fallo del carrito vacío se corrigió en la versión 2.31.0
+? ¿en qué versión se arregló el carrito vacío?
+= 2.31.0
+Los mapas son de OpenStreetMap porque Google Maps salía demasiado caro
+? ¿por qué dejamos Google Maps?
+La base local se cifra con SQLCipher y la clave vive en el llavero del sistema
+? ¿cómo se cifra la base de datos local?
+Cada pantalla nueva necesita una prueba de accesibilidad con lector de pantalla
+? ¿qué prueba hay que hacer con las pantallas nuevas?
+El almacén de Zaragoza prepara los pedidos de España y el de Oporto los de Portugal
+? ¿desde qué almacén salen los pedidos de Portugal?
+El repartidor tiene que pedir el código de entrega de cuatro cifras
+? ¿qué le tiene que pedir el repartidor al cliente?
+El archivo de firma de Android es firma/vela-release.jks
+= firma/vela-release.jks
+El catálogo se guarda en el teléfono durante 6 horas para usarlo sin conexión
+? ¿cuánto tiempo dura el catálogo sin internet?
+La reunión de móvil es los martes a las 10:30
+? ¿cuándo es la reunión del equipo móvil?
+Acordamos no pedir valoraciones en la tienda antes del tercer pedido
+? ¿cuándo se puede pedir al usuario que valore la app?
+El gasto de servidores de mapas no puede pasar de 400 euros al mes
+? ¿cuánto podemos gastar al mes en los mapas?
+La cabecera X-Vela-Device identifica el teléfono y no debe guardarse
+= X-Vela-Device
+El pedido de prueba que falla siempre es el ES-550913
+= ES-550913
+Nuria Campos revisa los textos legales antes de cada publicación
+? ¿quién revisa los textos legales?
+! ¿cuánto cobra un repartidor?
+! ¿qué impresora usa el almacén?
+! ¿cuándo se renueva el contrato de telefonía?
+! ¿qué biblioteca dibuja las gráficas?
+! ¿dónde se celebra la cena de Navidad?
+! ¿qué opina el cliente de los colores nuevos?
+! ¿tenemos versión para tabletas?
+! ¿quién fundó la empresa?
+! ¿cuál es la contraseña de la cuenta de desarrollador?
+! ¿cuántos seguidores tenemos en Instagram?
+! ¿hay que pedir permiso para teletrabajar?
+! ¿qué proveedor envía los correos?
+! ¿cuál es el correo de Andrés Molina?
+""",
+}
+CUE_KINDS = {"?": "paraphrase", "=": "exact", "!": "noise"}
+
+
+def project_facts() -> Corpus:
+    """The facts and cues above as a store; a query's category is its kind and language."""
+    docs: list[Doc] = []
+    queries: list[Query] = []
+    for lang, lines in PROJECT.items():
+        for line in lines.strip().splitlines():
+            kind = CUE_KINDS.get(line[0])
+            if kind is None:
+                docs.append(Doc(f"{lang}{len(docs)}", line))
+            else:
+                gold = () if kind == "noise" else (docs[-1].id,)
+                queries.append(Query(line[2:], gold, f"{kind} {lang}"))
+    return Corpus("project facts", docs, queries)
+
+
+# === 5. Engines ===================================================================================
 # All engines get the same texts (the caption appended), FTS5 and bm25s with the speaker in front,
 # and are held in memory: the disk, the gate and the journal are paid by realMemory alone.
 
@@ -552,7 +872,7 @@ def rivals(run: Run) -> list[Callable[[], Engine]]:
     return makers
 
 
-# === 5. Retrieval =================================================================================
+# === 6. Retrieval =================================================================================
 # recall@k = share of the gold docs in the first k; MRR over the first DEPTH; sessions in order of
 # first appearance. Writes go through the gate: a doc merged into another counts as found where that
 # one is. Category 5 of LoCoMo (questions that name the wrong speaker) is left out of the headline.
@@ -828,7 +1148,7 @@ def pairs_by_setting(run: Run, pairs: Sequence[Pair], settings: Mapping[str, Mem
     run.table(f"ablation: gate on n={len(pairs)} pairs", rows)
 
 
-# === 6. Gate and abstention =======================================================================
+# === 7. Gate and abstention =======================================================================
 # A false merge loses a fact for good, a missed one costs a line: so they are counted apart. For
 # abstention the same cues are asked where the answer is and where it can't be; `swapped` also
 # replaces the speakers' names, so that nothing but the content tells.
@@ -1018,7 +1338,7 @@ def refusal_rows(asked: Sequence[Asked]) -> Iterator[Row]:
         yield {**row, "all but 5, with gold": mean([a.refused for a in answerable])}
 
 
-# === 7. Writes ====================================================================================
+# === 8. Writes ====================================================================================
 # The floor is what any durable store must do: a row, its FTS entry, its event, one commit. The
 # share of that rate is what analysis, gate, links and index leave.
 
@@ -1112,7 +1432,7 @@ def write_row(size: int, bulk: float, ours: Sequence[float], theirs: Sequence[fl
     }
 
 
-# === 8. Processes =================================================================================
+# === 9. Processes =================================================================================
 # Hooks and servers are paid as whole processes: interpreter, import (compiled anew for a script,
 # from the bytecode cache for a module), opening, answer.
 
@@ -1266,7 +1586,7 @@ def inner_sleep(store: Path) -> float:
         return timed(hippo.consolidate)
 
 
-# === 9. Contention ================================================================================
+# === 10. Contention ===============================================================================
 # Traces are counted by SQL in the file itself, not by the product's own report.
 
 
@@ -1385,7 +1705,7 @@ def missing(path: Path, acks: Iterable[Ack]) -> list[Ack]:
     return [ack for ack in acks if ack.id not in held or (ack.created and held[ack.id] != ack.text)]
 
 
-# === 10. Scale ====================================================================================
+# === 11. Scale ====================================================================================
 # Cues are 8 words in a row of a stored sentence; beyond the harvested sentences the corpus consists
 # of numbered variants, the hardest neighbours for a ranking and for the gate.
 
@@ -1531,7 +1851,7 @@ def scan_latencies(n: int, cues: int, run: Run) -> list[float]:
     return [timed(lambda probe=probe: scan(probe)) for probe in probes]  # type: ignore[misc]
 
 
-# === 11. Quick ====================================================================================
+# === 12. Quick ====================================================================================
 # What runs everywhere in under a minute, data or not.
 
 OWN_PAIRS = (
@@ -1650,7 +1970,7 @@ def startup_smoke(run: Run) -> None:
     run.table("whole processes against python -c 'import sqlite3, json', n=5 rounds", rows)
 
 
-# === 12. Command line =============================================================================
+# === 13. Command line =============================================================================
 
 COMMANDS: dict[str, Callable[[Run, argparse.Namespace], None]] = {
     "quick": quick,
