@@ -4,7 +4,11 @@
     python bench.py quick FILE...            the same, plus `retrieval` on the files that exist
     python bench.py retrieval FILE...        recall@k, MRR, sessions; beside FTS5 (--pooled, --set)
     python bench.py ablation FILE            `retrieval`'s headline, one mechanism off at a time
-    python bench.py pairs FILE...            what the novelty gate does with pairs of facts
+    python bench.py real [FILE]              built-in project facts or your own set, three kinds of
+                                             cue, beside a cosine scan (--model DIR: with a model)
+    python bench.py rot                      facts revised 20 times among 10,000 writes (--writes)
+    python bench.py pairs [FILE...]          what the novelty gate does with pairs of facts and with
+                                             one-token changes of project facts or of a set's docs
     python bench.py abstain FILE             what `recall` refuses: cues asked of the wrong store
     python bench.py writes                   `remember` against three bare SQLite inserts
     python bench.py startup                  whole processes: brief, sleep, serve; a working sleep
@@ -18,8 +22,11 @@ as one JSON object. Times are wall times after a warm-up: medians and 95th perce
 rivals are named as skipped.
 
 Data files, one JSON object a line (gzip allowed):
-  retrieval, abstain, ablation   {"store", "docs": [{id, text, speaker, session, date, caption?}],
+  retrieval, real, pairs,
+  abstain, ablation              {"store", "docs": [{id, text, speaker, session, date, caption?}],
                                   "queries": [{id, text, gold: [doc ids], cat}]}
+                                 (of your own for `real`: cat names the kind of cue, as in
+                                 "exact en"; an empty gold makes it noise; session may be left out)
   pairs                          {"a", "b", "relation": same|different|update|contradiction, "lang"}
                                   or {"a", "b", "label": 1|0}
 Needs nothing but Python; `bm25s` and `numpy` are measured beside it where they are installed.
@@ -49,11 +56,24 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from heapq import nlargest
 from itertools import count, islice
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
+from unittest.mock import patch
 
-from realmemory import Hippocampus, MemoryConfig, WriteResult
+from realmemory import (
+    EmbeddingProvider,
+    FastEmbedProvider,
+    HashingEmbedder,
+    Hippocampus,
+    MemoryConfig,
+    StoreError,
+    WriteResult,
+    cosine,
+    sdr,
+    sparse_cosine,
+)
 
 HERE = Path(__file__).resolve().parent
 SEED = 11
@@ -192,16 +212,17 @@ class Run:
         )
 
     def table(self, title: str, rows: Sequence[Row]) -> None:
-        """Print rows under their keys; numbers are aligned right."""
+        """Print rows under their keys; columns of numbers are aligned right."""
         self.record["tables"][title] = rows
         print(f"\n{title}")
         heads = list(dict.fromkeys(key for row in rows for key in row))
         cells = [heads, *([shown(row.get(head, "")) for head in heads] for row in rows)]
         widths = [max(len(line[i]) for line in cells) for i in range(len(heads))]
+        left = [all(isinstance(row.get(head, ""), str) for row in rows) for head in heads]
         for line in cells:
             padded = [
-                cell.ljust(width) if i == 0 else cell.rjust(width)
-                for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+                cell.ljust(width) if words else cell.rjust(width)
+                for words, cell, width in zip(left, line, widths, strict=True)
             ]
             print("  " + "  ".join(padded).rstrip(), flush=True)
 
@@ -257,6 +278,11 @@ class Doc(NamedTuple):
     def body(self) -> str:
         """The text to remember: what was said, then what the shared picture shows."""
         return f"{self.text}\n[image: {self.caption}]" if self.caption else self.text
+
+    @property
+    def spoken(self) -> str:
+        """The body with the speaker in front, for engines that know no speakers."""
+        return f"{self.speaker}: {self.body}" if self.speaker else self.body
 
 
 class Query(NamedTuple):
@@ -761,9 +787,13 @@ class RealMemory:
     name = "realMemory"
 
     def __init__(
-        self, folder: Path, config: MemoryConfig | None = None, *, now: float = FIXED_NOW
-    ) -> None:
-        self.hippo = Hippocampus.open(folder, config=config, clock=lambda: now)
+        self, folder: Path, config: MemoryConfig | None = None, *, now: float = FIXED_NOW,
+        embedder: EmbeddingProvider | None = None,
+    ) -> None:  # fmt: skip
+        self.now = now
+        self.hippo = Hippocampus.open(
+            folder, config=config, embedder=embedder, clock=lambda: self.now
+        )
         self.results: list[WriteResult] = []
 
     def write(self, docs: Sequence[Doc]) -> list[int]:
@@ -799,8 +829,7 @@ class Fts:
         self.db.execute(f"CREATE VIRTUAL TABLE doc USING fts5(text, tokenize='{tokenize}')")
 
     def write(self, docs: Sequence[Doc]) -> list[int]:
-        rows = [(i, f"{doc.speaker}: {doc.body}" if doc.speaker else doc.body)
-                for i, doc in enumerate(docs)]  # fmt: skip
+        rows = [(i, doc.spoken) for i, doc in enumerate(docs)]
         self.db.execute("BEGIN")
         self.db.executemany("INSERT INTO doc(rowid, text) VALUES (?, ?)", rows)
         self.db.execute("COMMIT")
@@ -830,7 +859,7 @@ class Bm25s:
         self.size = 0
 
     def write(self, docs: Sequence[Doc]) -> list[int]:
-        texts = [f"{doc.speaker}: {doc.body}" for doc in docs]
+        texts = [doc.spoken for doc in docs]
         self.index.index(
             self.lib.tokenize(texts, stopwords="en", show_progress=False), show_progress=False
         )
@@ -843,6 +872,41 @@ class Bm25s:
         return [int(key) for key in found[0]]
 
     def close(self) -> None: ...
+
+
+class Scan:
+    """The cue compared with every text, one by one: no index, no rarity, no context."""
+
+    def __init__(
+        self, name: str, code: Callable[[str], Any], likeness: Callable[[Any, Any], float]
+    ) -> None:
+        self.name, self.code, self.likeness = name, code, likeness
+        self.codes: list[Any] = []
+
+    def write(self, docs: Sequence[Doc]) -> list[int]:
+        self.codes = [self.code(doc.spoken) for doc in docs]
+        return list(range(len(docs)))
+
+    def search(self, text: str, k: int) -> list[int]:
+        cue = self.code(text)
+        return nlargest(k, range(len(self.codes)), lambda i: self.likeness(cue, self.codes[i]))
+
+    def close(self) -> None: ...
+
+
+def cosine_scan() -> Scan:
+    """The naive memory: the hashing embedder's vectors, all compared."""
+    return Scan("cosine scan", HashingEmbedder().features, sparse_cosine)
+
+
+def shared_units() -> Scan:
+    """A sparse distributed memory on the product's codes: most units shared, all worth the same."""
+    return Scan("SDM, units shared", lambda text: set(sdr(text)), lambda a, b: len(a & b))
+
+
+def hamming() -> Scan:
+    """The same memory by Hamming distance (Kanerva 1988), which favours short texts."""
+    return Scan("SDM, Hamming", lambda text: set(sdr(text)), lambda a, b: -len(a ^ b))
 
 
 STOP_WORDS = frozenset(
@@ -1151,7 +1215,8 @@ def pairs_by_setting(run: Run, pairs: Sequence[Pair], settings: Mapping[str, Mem
 # === 7. Gate and abstention =======================================================================
 # A false merge loses a fact for good, a missed one costs a line: so they are counted apart. For
 # abstention the same cues are asked where the answer is and where it can't be; `swapped` also
-# replaces the speakers' names, so that nothing but the content tells.
+# replaces the speakers' names, so that nothing but the content tells. One-token changes are made
+# from real facts: each says something else, so none may be merged; true duplicates all should be.
 
 DISTRACTORS = (
     "The office plants are watered on Fridays",
@@ -1199,18 +1264,149 @@ def verdict(pair: Pair, first: int, result: WriteResult) -> Verdict:
 
 
 def pairs(run: Run, args: argparse.Namespace) -> None:
-    """The gate on pairs of facts: relation by action, per language; false merges listed."""
+    """The gate on labelled pairs and on one-token changes of a corpus; false merges listed."""
+    changed(run, "project facts", [doc.text for doc in project_facts().docs], args)
     for path in args.files:
+        label = path.name.split(".")[0]
+        if "docs" in next(records(path), {}):
+            found = [doc.text for corpus in load_corpora(path) for doc in corpus.docs]
+            changed(run, label, found, args)
+            continue
         given = load_pairs(path)
         start = time.perf_counter()
         verdicts = judged(given, args.config)
         spent = time.perf_counter() - start
-        label = path.name.split(".")[0]
         run.table(
             f"{label}: n={len(given)} pairs, {len(given) * 5 / spent:,.0f} writes/s",
             list(gate_rows(verdicts)),
         )
         report_gate(run, label, verdicts)
+
+
+CALENDAR = tuple(
+    tuple(line.split())
+    for line in (
+        "Monday Tuesday Wednesday Thursday Friday Saturday Sunday",
+        "Mondays Tuesdays Wednesdays Thursdays Fridays Saturdays Sundays",
+        "January February March April May June July August September October November December",
+        "lunes martes miércoles jueves viernes sábado domingo",
+        "enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre",
+        "понедельник вторник среду четверг пятницу субботу воскресенье",
+        "понедельникам вторникам средам четвергам пятницам субботам воскресеньям",
+        "января февраля марта апреля мая июня июля августа сентября октября ноября декабря",
+    )
+)
+NEGATIONS = (  # the first that matches: a negation taken out, or one put in
+    (r"\b(?:not|[Nn]ever) ", ""), (r"\bcan't\b", "can"), (r"\bwon't\b", "will"), (r"n't\b", ""),
+    (r"\b[Нн]е ", ""), (r"\b[Nn]o ", ""),
+    (r"\b(is|are|was|were|can|must|will|should|has|have)\b", r"\1 not"),
+    (r"\b(es|son|está|están|se|hay|tiene|lleva|prefiere|necesita|usa)\b", r"no \1"),
+    (r"\b([а-яё]{2,}(?:ет|ит|ют|ят|ат|ут)(?:ся)?)\b", r"не \1"),
+)  # fmt: skip
+CHANGES = ("name", "number", "date", "negation", "last word")
+DUPLICATES = ("case", "punctuation", "spaces", "articles")
+
+
+def proper_names(texts: Sequence[str]) -> list[str]:
+    """Words that are capitalised inside a sentence and never written small, sorted.
+
+    >>> proper_names(["We asked Ann to call", "Then the boss Called Bo", "a call on Monday"])
+    ['Ann']
+    """
+    small = {word for text in texts for word in re.findall(r"\w+", text) if word.islower()}
+    dates = {word for cycle in CALENDAR for word in cycle}
+    inside = {word for text in texts for word in re.findall(r"(?<=[^\W\d_] )[^\W\d_]{3,}", text)}
+    return sorted(w for w in inside - dates if w.istitle() and w.lower() not in small)
+
+
+def next_date(text: str) -> str:
+    """The text with its first weekday or month moved on by one.
+
+    >>> next_date("Closed on Sunday"), next_date("выходит 5 мая")
+    ('Closed on Monday', 'выходит 5 июня')
+    """
+    following = {
+        a: b for cycle in CALENDAR for a, b in zip(cycle, (*cycle[1:], cycle[0]), strict=True)
+    }
+    found = next((m for m in re.finditer(r"\w+", text) if m[0] in following), None)
+    return text[: found.start()] + following[found[0]] + text[found.end() :] if found else text
+
+
+def negated(text: str) -> str:
+    """The text with a negation taken out or put in; itself where no rule applies.
+
+    >>> negated("It is safe"), negated("No se publica"), negated("Логи не хранятся")
+    ('It is not safe', 'se publica', 'Логи хранятся')
+    """
+    for pattern, replacement in NEGATIONS:
+        if re.search(pattern, text):
+            return re.sub(pattern, replacement, text, count=1)
+    return text
+
+
+def altered(text: str, names: Sequence[str], other: str, rng: random.Random) -> dict[str, str]:
+    """The text after each kind of change; the kinds that find nothing to change are left out.
+
+    `names` replace one another; `other` gives the last word.
+
+    >>> made = altered("The port of Ann is 9", ["Ann", "Bo"], "we said no.", random.Random(1))
+    >>> made["name"], made["number"], made["last word"], made["articles"]
+    ('The port of Bo is 9', 'The port of Ann is 10', 'The port of Ann is no', 'port of Ann is 9')
+    """
+    name = next((word for word in re.findall(r"\w+", text) if word in names), None)
+    others = [word for word in names if word not in text]
+    runs = list(re.finditer(r"\d+", text))
+    number = rng.choice(runs) if runs else None
+    last, given = re.search(r"\w+(?=\W*$)", text), re.findall(r"\w+", other)
+    made = {
+        "name": re.sub(rf"\b{name}\b", rng.choice(others), text) if name and others else text,
+        "number": text[: number.start()] + str(int(number[0]) + 1).zfill(len(number[0]))
+        + text[number.end() :] if number else text,
+        "date": next_date(text),
+        "negation": negated(text),
+        "last word": text[: last.start()] + given[-1] + text[last.end() :]
+        if last and given and given[-1].casefold() != last[0].casefold() else text,
+        "case": text.lower(),
+        "punctuation": text[:-1] if text.endswith(".") else text.rstrip("!?") + ".",
+        "spaces": "  ".join(text.split(" ")) + " ",
+        "articles": re.sub(r"(?i)\b(?:the|el|los|las|una?) ", "", text),
+    }  # fmt: skip
+    return {kind: new for kind, new in made.items() if new != text}
+
+
+def changed(run: Run, label: str, texts: Sequence[str], args: argparse.Namespace) -> None:
+    """One-token changes of the texts, of which none may be merged, and true duplicates."""
+    rng = random.Random(run.record["seed"])
+    names = proper_names(texts)
+    kept = list(dict.fromkeys(texts))
+    sample = rng.sample(kept, min(args.facts, len(kept)))
+    given = [
+        Pair(text, new, "same" if kind in DUPLICATES else "different", kind)
+        for text in sample
+        for kind, new in altered(text, names, rng.choice(texts), rng).items()
+    ]
+    groups: dict[str, list[Verdict]] = {kind: [] for kind in (*CHANGES, *DUPLICATES)}
+    for v in judged(given, args.config):
+        groups[v.pair.lang].append(v)
+    rows = [
+        {
+            "change": kind,
+            "n": len(group),
+            "merged": mean([v.action == "reinforce" for v in group]),
+            "linked to it": mean([v.linked for v in group]),
+            "said update or contradiction":
+                mean([v.relation in ("update", "contradiction") for v in group]),
+        }
+        for kind, group in groups.items()
+    ]  # fmt: skip
+    run.table(f"{label}: one-token changes and true duplicates of {len(sample)} facts", rows)
+    wrong = [v for kind in CHANGES for v in groups[kind] if v.action.startswith("reinforce")]
+    total = sum(len(groups[kind]) for kind in CHANGES)
+    run.figure(f"{label}: one-token changes merged", len(wrong), f"of {total}")
+    for v in wrong[:20]:
+        print(f"    [{v.pair.lang}] {v.pair.a[:90]!r} <- {v.pair.b[:90]!r}: {v.reason}")
+    same = [v.action == "reinforce" for kind in DUPLICATES for v in groups[kind]]
+    run.figure(f"{label}: true duplicates recognised", mean(same), f"of {len(same)}")
 
 
 def gate_rows(verdicts: Sequence[Verdict]) -> Iterator[Row]:
@@ -1338,7 +1534,255 @@ def refusal_rows(asked: Sequence[Asked]) -> Iterator[Row]:
         yield {**row, "all but 5, with gold": mean([a.refused for a in answerable])}
 
 
-# === 8. Writes ====================================================================================
+# === 8. Real facts and revisions ==================================================================
+# A hit counts where any gold text is among the first k of the ranking; `shown`, where it is among
+# the ten items of a default recall, so after the threshold. The scan ranks by cosine alone: it has
+# no threshold and refuses nothing. `rot` asks whether a fact that changed often stays current.
+
+
+class Reply(NamedTuple):
+    """How one engine answered one cue."""
+
+    query: Query
+    rank: int  # of the first gold text, from 0; DEPTH where it is not among so many
+    shown: bool
+    answer: str  # the first item at the default threshold; empty where the cue was refused
+
+    @property
+    def miss(self) -> str:
+        """What went wrong, in words; empty where nothing did."""
+        if not self.query.gold:
+            return f"answered: {self.answer[:70]}" if self.answer else ""
+        if self.rank >= 10:
+            return "not found" if self.rank >= DEPTH else f"rank {self.rank + 1}"
+        return "" if self.answer else f"refused, though rank {self.rank + 1}"
+
+
+def replies(engine: Engine, corpus: Corpus) -> list[Reply]:
+    """The corpus written and all its cues asked; the engine is closed."""
+    keys = engine.write(corpus.docs)
+    key_of = {doc.id: key for doc, key in zip(corpus.docs, keys, strict=True)}
+    found = [reply(engine, q, {key_of[gold] for gold in q.gold}) for q in corpus.queries]
+    engine.close()
+    return found
+
+
+def reply(engine: Engine, query: Query, gold: set[int]) -> Reply:
+    """One cue asked of one engine; only the product has a threshold."""
+    order = engine.search(query.text, DEPTH)
+    rank = next((i for i, key in enumerate(order) if key in gold), DEPTH)
+    if not isinstance(engine, RealMemory):
+        return Reply(query, rank, False, "")
+    items = engine.hippo.recall(query.text, k=10).items
+    shown = any(item.memory_id in gold for item in items)
+    return Reply(query, rank, shown, items[0].text if items else "")
+
+
+def reply_row(cues: str, asked: Mapping[str, Sequence[Reply]]) -> Row:
+    """One group of cues: hits of every engine, refusals of the product."""
+    row: Row = {"cues": cues, "n": len(asked["realMemory"])}
+    for engine, group in asked.items():
+        if all(r.query.gold for r in group):
+            row.update({f"{engine} @{k}": mean([r.rank < k for r in group]) for k in (1, 10)})
+        if not engine.endswith("scan"):
+            row[f"{engine} shown"] = mean([r.shown for r in group])
+            row[f"{engine} refused"] = mean([not r.answer for r in group])
+    return row
+
+
+def real(run: Run, args: argparse.Namespace) -> None:
+    """Project facts, or a set of your own: hits by kind of cue, refusals, merges; beside a scan."""
+    model = installed_model(run, args.model)
+    for path in args.files or [None]:
+        corpora = [project_facts()] if path is None else load_corpora(path)
+        corpora = [c._replace(queries=[noise_apart(q) for q in c.queries]) for c in corpora]
+        label = "project facts" if path is None else path.name.split(".")[0]
+        asked: dict[str, list[Reply]] = defaultdict(list)
+        with scratch() as folder:
+            for i, corpus in enumerate(corpora):
+                now = after_last(corpus.docs)
+                engine = RealMemory(folder / f"{i}", args.config, now=now)
+                asked["realMemory"] += replies(engine, corpus)
+                report_writes(run, f"{label}, {corpus.name}" if path else label, corpus, engine)
+                asked["scan"] += replies(cosine_scan(), corpus)
+                if model:
+                    fused = RealMemory(folder / f"{i}m", args.config, now=now, embedder=model)
+                    asked["model"] += replies(fused, corpus)
+                    asked["model scan"] += replies(Scan("", model.embed, cosine), corpus)
+        n = sum(len(corpus.docs) for corpus in corpora)
+        report_replies(run, f"{label}, n={n} facts", label, asked)
+
+
+def noise_apart(query: Query) -> Query:
+    """The query with a category; `noise` in front where nothing answers it."""
+    if query.gold or query.cat.startswith("noise"):
+        return query._replace(cat=query.cat or "cues")
+    return query._replace(cat=f"noise {query.cat}".strip())
+
+
+def installed_model(run: Run, folder: Path | None) -> FastEmbedProvider | None:
+    """The model in the folder, REALMEMORY_MODEL_PATH or the cache; None where there is none."""
+    model = FastEmbedProvider(model_path=str(folder) if folder else None)
+    try:
+        model.load()
+    except StoreError as error:
+        run.skip("model", str(error))
+        return None
+    return model
+
+
+def report_writes(run: Run, label: str, corpus: Corpus, engine: RealMemory) -> None:
+    """What the gate did with facts that are all different."""
+    keys = [result.memory_id for result in engine.results]
+    merged = differing(merges(corpus.docs, keys))
+    run.figure(f"{label}: facts merged into another", len(merged), f"of {len(corpus.docs)}")
+    for a, b in merged[:10]:
+        print(f"    {b[:90]!r} into {a[:90]!r}")
+    text = {key: doc.body for doc, key in zip(corpus.docs, keys, strict=True)}
+    taken = [r for r in engine.results if r.decision.relation in ("update", "contradiction")]
+    run.figure(f"{label}: facts taken for a change of another", len(taken), f"of {len(keys)}")
+    for r in taken[:10]:
+        other = text.get(r.decision.target_id or 0, "?")
+        print(f"    {text[r.memory_id][:90]!r} for one of {other[:90]!r}")
+
+
+def report_replies(
+    run: Run, title: str, label: str, asked: Mapping[str, Sequence[Reply]]
+) -> None:
+    """Hits and refusals by kind and language, the headline figures, every miss."""
+    cats = sorted({reply.query.cat for reply in asked["realMemory"]})
+    kinds = list(dict.fromkeys(cat.split()[0] for cat in cats))
+    groups = {
+        name: {
+            engine: [r for r in found if r.query.cat == name or r.query.cat.split()[0] == name]
+            for engine, found in asked.items()
+        }
+        for name in dict.fromkeys((*cats, *kinds))
+    }
+    run.table(f"{title}: hits and refusals", [reply_row(*pair) for pair in groups.items()])
+    for engine in (name for name in asked if not name.endswith("scan")):
+        name = label if engine == "realMemory" else f"{label}, with {engine}"
+        for kind in kinds:
+            if all(r.query.gold for r in groups[kind][engine]):
+                for k in (1, 10):
+                    hits = [r.rank < k for r in groups[kind][engine]]
+                    run.figure(f"{name}: {kind} hits@{k}", mean(hits), f"of {len(hits)}")
+        for what, gold in (("noise", False), ("answerable", True)):
+            refused = [not r.answer for r in asked[engine] if bool(r.query.gold) is gold]
+            run.figure(f"{name}: {what} refused", mean(refused), f"of {len(refused)}")
+        misses = [r for r in asked[engine] if r.miss]
+        rows = [{"cues": r.query.cat, "cue": r.query.text, "miss": r.miss} for r in misses[:80]]
+        run.table(f"{name}: {len(misses)} misses, at most 80 shown", rows)
+
+
+CITIES = (
+    "Lisbon Oslo Graz Porto Turin Ghent Malmo Riga Lyon Split Bilbao Leeds Bern Cork Gdansk Brno "
+    "Ulm Nantes Padua Tartu Vigo Aarhus Linz Bari"
+).split()
+PEOPLE = (
+    "Amara Bruno Chidi Dalia Emre Freya Goran Hiroko Ivo Jelena Kofi Leonor Mateo Nadia Oskar "
+    "Pilar Quentin Rosa Sven Tala Umar Vera Wanda Yusuf"
+).split()
+CHANGING = (  # a fact that changes, what it changes to, the cues that ask for it
+    ("The {} service listens on port {}", range(4100, 9000, 7),
+     ("which port does the {} service use?", "{} service port", "where does {} listen")),
+    ("The servers of the {} team stand in {}", CITIES,
+     ("where are the {} team's servers?", "{} servers city", "in which city is {} hosted")),
+    ("{1} is the owner of the {0} backlog", PEOPLE,
+     ("who owns the {} backlog?", "{} backlog owner", "who do I ask about the backlog of {}")),
+    ("The monthly budget of {} is {} euros", range(1150, 9000, 350),
+     ("how much may {} spend a month?", "{} budget", "what is the budget of {}")),
+    ("{} runs on version {} in production", [f"{i // 4 + 1}.{i % 4}.2" for i in range(24)],
+     ("which version of {} is in production?", "{} version", "what {} version do we run")),
+)  # fmt: skip
+SUBJECTS = (
+    "billing search catalog courier loyalty pricing returns checkout invoice warehouse".split()
+)
+
+
+class Changing(NamedTuple):
+    """A fact in all its versions, oldest first, and the cues that ask for it."""
+
+    versions: list[str]
+    cues: list[str]
+
+
+def changing_facts(versions: int, *, seed: int) -> list[Changing]:
+    """Fifty facts of five shapes (port, place, owner, budget, version), no version twice."""
+    rng = random.Random(seed)
+    return [
+        Changing(
+            [shape.format(subject, value) for value in rng.sample(list(values), versions)],
+            [cue.format(subject) for cue in cues],
+        )
+        for shape, values, cues in CHANGING
+        for subject in SUBJECTS
+    ]
+
+
+def rot(run: Run, args: argparse.Namespace) -> None:
+    """Fifty facts revised again and again among writes that nobody reads: what is current?"""
+    seed = run.record["seed"]
+    facts = changing_facts(args.revisions + 1, seed=seed)
+    strange = made_up(args.writes // 2, seed=seed)
+    unread = [fact for fact, _ in strange] + corpus_of(args.writes - len(strange))
+    random.Random(seed).shuffle(unread)
+    now = [FIXED_NOW]
+    with scratch() as folder, Hippocampus.open(
+        folder, config=args.config, clock=lambda: now[0]
+    ) as hippo:
+        heads = [hippo.remember(fact.versions[0]).memory_id for fact in facts]
+        for step in range(1, args.revisions + 1):
+            hippo.remember_many(unread[step - 1 :: args.revisions])
+            heads = [
+                hippo.revise(head, fact.versions[step]).memory_id
+                for head, fact in zip(heads, facts, strict=True)
+            ]
+            hippo.consolidate()
+            now[0] += 86_400
+        rows = [currency(hippo, shape[0], facts[i * 10 : i * 10 + 10], heads[i * 10 : i * 10 + 10])
+                for i, shape in enumerate(CHANGING)]  # fmt: skip
+        damage = hippo.check()
+    asked = sum(row["cues"] for row in rows)
+    run.table(
+        f"rot: {len(facts)} facts revised {args.revisions} times among {len(unread):,} writes, "
+        f"{asked} cues", rows,
+    )  # fmt: skip
+    for name, kind in (("current version first", "current first"), ("current version shown",
+                       "current shown"), ("old version shown as current", "old as current"),
+                       ("refused", "refused")):  # fmt: skip
+        share = sum(row[kind] * row["cues"] for row in rows) / asked
+        run.figure(f"rot: {name}", share, f"of {asked}")
+    run.figure("rot: broken invariants", len(damage))
+
+
+def currency(
+    hippo: Hippocampus, shape: str, facts: Sequence[Changing], heads: Sequence[int]
+) -> Row:
+    """How the facts of one shape are recalled after their last revision."""
+    packets = [
+        (fact, head, hippo.recall(cue))
+        for fact, head in zip(facts, heads, strict=True)
+        for cue in fact.cues
+    ]
+    return {
+        "fact": shape,
+        "cues": len(packets),
+        "current first": mean([
+            bool(p.items) and (p.items[0].memory_id, p.items[0].text) == (head, fact.versions[-1])
+            for fact, head, p in packets
+        ]),
+        "current shown": mean([head in {i.memory_id for i in p.items} for _, head, p in packets]),
+        "old as current": mean([
+            any(item.text in fact.versions[:-1] and item.valid_to is None
+                for item in (*p.items, *p.context)) for fact, _, p in packets
+        ]),
+        "refused": mean([p.abstained for *_, p in packets]),
+        "p50 ms": median([p.latency_ms for *_, p in packets]),
+    }  # fmt: skip
+
+
+# === 9. Writes ====================================================================================
 # The floor is what any durable store must do: a row, its FTS entry, its event, one commit. The
 # share of that rate is what analysis, gate, links and index leave.
 
@@ -1432,7 +1876,7 @@ def write_row(size: int, bulk: float, ours: Sequence[float], theirs: Sequence[fl
     }
 
 
-# === 9. Processes =================================================================================
+# === 10. Processes ================================================================================
 # Hooks and servers are paid as whole processes: interpreter, import (compiled anew for a script,
 # from the bytecode cache for a module), opening, answer.
 
@@ -1586,7 +2030,7 @@ def inner_sleep(store: Path) -> float:
         return timed(hippo.consolidate)
 
 
-# === 10. Contention ===============================================================================
+# === 11. Contention ===============================================================================
 # Traces are counted by SQL in the file itself, not by the product's own report.
 
 
@@ -1705,7 +2149,7 @@ def missing(path: Path, acks: Iterable[Ack]) -> list[Ack]:
     return [ack for ack in acks if ack.id not in held or (ack.created and held[ack.id] != ack.text)]
 
 
-# === 11. Scale ====================================================================================
+# === 12. Scale ====================================================================================
 # Cues are 8 words in a row of a stored sentence; beyond the harvested sentences the corpus consists
 # of numbered variants, the hardest neighbours for a ranking and for the gate.
 
@@ -1851,7 +2295,7 @@ def scan_latencies(n: int, cues: int, run: Run) -> list[float]:
     return [timed(lambda probe=probe: scan(probe)) for probe in probes]  # type: ignore[misc]
 
 
-# === 12. Quick ====================================================================================
+# === 13. Quick ====================================================================================
 # What runs everywhere in under a minute, data or not.
 
 OWN_PAIRS = (
@@ -1970,12 +2414,14 @@ def startup_smoke(run: Run) -> None:
     run.table("whole processes against python -c 'import sqlite3, json', n=5 rounds", rows)
 
 
-# === 13. Command line =============================================================================
+# === 14. Command line =============================================================================
 
 COMMANDS: dict[str, Callable[[Run, argparse.Namespace], None]] = {
     "quick": quick,
     "retrieval": retrieval,
     "ablation": ablation,
+    "real": real,
+    "rot": rot,
     "pairs": pairs,
     "abstain": abstain,
     "writes": writes,
@@ -1999,15 +2445,22 @@ def parser() -> argparse.ArgumentParser:
     }
     for one in made.values():
         one.add_argument("--seed", type=int, default=SEED)
-    for name in ("quick", "retrieval", "ablation", "pairs", "abstain"):
-        nargs = "*" if name == "quick" else "+"
-        made[name].add_argument("files", type=Path, nargs=nargs, metavar="FILE")
+    for name in ("quick", "retrieval", "ablation", "real", "rot", "pairs", "abstain"):
+        nargs = "*" if name in ("quick", "real", "pairs") else "+"
+        if name != "rot":
+            made[name].add_argument("files", type=Path, nargs=nargs, metavar="FILE")
         made[name].add_argument("--set", action="append", default=[], metavar="NAME=VALUE",
                                 help="override a field of MemoryConfig")  # fmt: skip
     for name in ("quick", "retrieval"):
         made[name].add_argument("--pooled", action="store_true", help="all stores in one")
         made[name].add_argument("--no-rivals", dest="rivals", action="store_false")
     made["ablation"].add_argument("--pairs", type=Path, help="pairs for the gate's own ablation")
+    made["real"].add_argument("--model", type=Path, metavar="DIR",
+                              help="fastembed's model; also REALMEMORY_MODEL_PATH")  # fmt: skip
+    made["rot"].add_argument("--writes", type=int, default=10_000)
+    made["rot"].add_argument("--revisions", type=int, choices=range(1, 22), default=20,
+                             metavar="1..21")  # fmt: skip
+    made["pairs"].add_argument("--facts", type=int, default=200, help="facts to change")
     made["writes"].add_argument("--sizes", type=int, nargs="+", default=[1_000, 10_000])
     made["writes"].add_argument("--rounds", type=int, default=9)
     made["writes"].add_argument("--each", type=int, default=150, help="writes a round")
