@@ -1057,6 +1057,22 @@ def realmemory_outcome(corpora: Sequence[Corpus], config: MemoryConfig) -> Outco
         )
 
 
+def written(engine: Engine, docs: Sequence[Doc]) -> dict[str, int]:
+    """The docs written: the engine's key of each by its id."""
+    return dict(zip((doc.id for doc in docs), engine.write(docs), strict=True))
+
+
+@contextmanager
+def stored(
+    corpus: Corpus, config: MemoryConfig
+) -> Iterator[tuple[RealMemory, dict[str, int]]]:
+    """The product with a corpus in it, a day after its last date; the keys of the docs."""
+    with scratch() as folder:
+        engine = RealMemory(folder, config, now=after_last(corpus.docs))
+        yield engine, written(engine, corpus.docs)
+        engine.close()
+
+
 @contextmanager
 def scratch() -> Iterator[Path]:
     """A temporary folder."""
@@ -1110,17 +1126,20 @@ def report_merges(run: Run, label: str, outcome: Outcome) -> None:
 
 
 def ablation(run: Run, args: argparse.Namespace) -> None:
-    """The headline with each switch off in turn; the gate on pairs with and without vetoes."""
+    """The headline with each switch off, and with what lost; refusals, feedback, forgetting."""
     corpora = load_corpora(args.files[0])
     settings = {"all on": args.config}
     for switch in SWITCHES:
         settings[f"{switch} off"] = args.config._replace(**{switch: False})
-    settings["cosine only"] = args.config._replace(
-        use_keyword=False, use_association=False, use_context=False
-    )
+    outcomes: dict[str, Callable[[], Outcome]] = {
+        name: lambda config=config: realmemory_outcome(corpora, config)  # type: ignore[misc]
+        for name, config in settings.items()
+    }
+    for lost in (cosine_scan, shared_units, hamming):
+        outcomes[lost().name] = lambda lost=lost: measured(lambda _: lost(), corpora)  # type: ignore[misc]
     rows = []
-    for name, config in settings.items():
-        outcome = realmemory_outcome(corpora, config)
+    for name, made in outcomes.items():
+        outcome = made()
         row = outcome.row(run.record["seed"])
         del row["engine"]
         merged, odd = len(outcome.merged), len(differing(outcome.merged))
@@ -1131,6 +1150,8 @@ def ablation(run: Run, args: argparse.Namespace) -> None:
     run.table(f"ablation: {args.files[0].name.split('.')[0]}, n={n} docs", rows)
     refusals_by_setting(run, corpora, args.config)
     rounds_by_setting(run, corpora, args.config)
+    replay_by_setting(run, corpora, args.config)
+    years_by_setting(run, corpora, args.config)
     brief_by_setting(run, args.config)
     if args.pairs:
         both = {name: settings[name] for name in ("all on", "use_vetoes off")}
@@ -1157,10 +1178,7 @@ def rounds_by_setting(run: Run, corpora: Sequence[Corpus], config: MemoryConfig)
         shares: dict[str, list[float]] = {"first round": [], "same questions rewarded": [],
                                           "others rewarded": []}  # fmt: skip
         for corpus in corpora:
-            with scratch() as folder:
-                engine = RealMemory(folder, setting)
-                written = engine.write(corpus.docs)
-                keys = dict(zip((doc.id for doc in corpus.docs), written, strict=True))
+            with stored(corpus, setting) as (engine, keys):
                 asked = [(q.text, {keys[g] for g in q.gold if g in keys}) for q in corpus.queries]
                 asked = [(text, gold) for text, gold in asked if len(gold) > 1]
                 shares["first round"] += [in_packet(engine, *pair) for pair in asked]
@@ -1169,7 +1187,6 @@ def rounds_by_setting(run: Run, corpora: Sequence[Corpus], config: MemoryConfig)
                 engine.hippo.consolidate()
                 shares["same questions rewarded"] += [in_packet(engine, *p) for p in asked[::2]]
                 shares["others rewarded"] += [in_packet(engine, *pair) for pair in asked[1::2]]
-                engine.close()
         rows.append({"setting": name, **{k: statistics.fmean(v) for k, v in shares.items() if v}})
     run.table("ablation: gold turns in a packet of 5 and its context, questions with several", rows)
 
@@ -1178,6 +1195,140 @@ def in_packet(engine: RealMemory, text: str, gold: set[int]) -> float:
     """Share of the gold turns among five items and what came along."""
     packet = engine.hippo.recall(text, k=5, min_confidence=0.0)
     return len(gold & {item.memory_id for item in (*packet.items, *packet.context)}) / len(gold)
+
+
+def by_topic(corpus: Corpus, reach: int = 2) -> tuple[list[Query], list[Query]]:
+    """Questions in two rounds: each of the second asks about a topic of the first.
+
+    A topic is a gold turn and the `reach` turns of its session on either side. The first round
+    takes a question unless one taken before is about its topic.
+
+    >>> docs = [Doc(str(i), "", session="s") for i in range(9)]
+    >>> asked = [Query(name, (gold,), "") for name, gold in (("a", "0"), ("b", "2"), ("c", "8"))]
+    >>> [[query.text for query in part] for part in by_topic(Corpus("", docs, asked))]
+    [['a', 'c'], ['b']]
+    """
+    place = {doc.id: (doc.session, i) for i, doc in enumerate(corpus.docs)}
+    taken: set[tuple[str, int]] = set()
+    first, second = [], []
+    for query in corpus.queries:
+        gold = {place[one] for one in query.gold if one in place}
+        if gold & taken:
+            second.append(query)
+        elif gold:
+            first.append(query)
+            taken |= {(s, i + step) for s, i in gold for step in range(-reach, reach + 1)}
+    return first, second
+
+
+class Played(NamedTuple):
+    """A question of a replayed history: its score, and its gold among five hits and context."""
+
+    score: Score
+    packet: float
+    several: bool  # gold turns
+
+
+def played(engine: RealMemory, corpus: Corpus, keys: Mapping[str, int],
+           queries: Sequence[Query]) -> list[Played]:  # fmt: skip
+    """Each question asked once, judged as `retrieval` does and by its packet of five."""
+    sessions: dict[int, str] = {}
+    for doc in corpus.docs:
+        sessions.setdefault(keys[doc.id], doc.session)
+    return [
+        Played(
+            scored(query, engine.search(query.text, DEPTH), keys, sessions),
+            in_packet(engine, query.text, {keys[gold] for gold in query.gold}),
+            len(query.gold) > 1,
+        )
+        for query in queries
+    ]
+
+
+def with_feedback(engine: RealMemory, keys: Mapping[str, int], queries: Sequence[Query],
+                  reward: float) -> int:  # fmt: skip
+    """Ask, and reward the gold turns that were shown, as a user would; how many were shown."""
+    rewarded = 0
+    for query in queries:
+        packet = engine.hippo.recall(query.text, k=5, min_confidence=0.0)
+        shown = {item.memory_id for item in (*packet.items, *packet.context)}
+        useful = sorted(shown & {keys[gold] for gold in query.gold})
+        if useful and reward:
+            engine.hippo.reflect(useful, reward)
+            rewarded += len(useful)
+    return rewarded
+
+
+def replay_by_setting(run: Run, corpora: Sequence[Corpus], config: MemoryConfig) -> None:
+    """What learning from use adds: a second round of questions about the topics of a first one,
+    after the useful turns of the first were rewarded and slept on, against the same without."""
+    without = config._replace(use_association=False)
+    found: dict[str, list[Played]] = {}
+    rewarded: Counter[str] = Counter()
+    for name, setting, reward in (("no feedback", config, 0.0), ("feedback and sleep", config, 1.0),
+                                  ("the same, use_association off", without, 1.0)):  # fmt: skip
+        found[name] = []
+        for corpus in corpora:
+            with stored(corpus, setting) as (engine, keys):
+                first, second = by_topic(corpus)
+                rewarded[name] += with_feedback(engine, keys, first, reward)
+                engine.hippo.consolidate()
+                found[name] += played(engine, corpus, keys, second)
+    opening = sum(len(by_topic(corpus)[0]) for corpus in corpora)
+    rows = [{"second round after": name, "turns rewarded": rewarded[name], **played_row(group)}
+            for name, group in found.items()]  # fmt: skip
+    both = zip(found["feedback and sleep"], found["no feedback"], strict=True)
+    gains = [after.packet - before.packet for after, before in both]
+    run.table(f"ablation: replay, {opening} questions, then {len(gains)} on their topics", rows)
+    low, high = bootstrap(gains, seed=run.record["seed"])
+    run.figure("replay: gold in the packet gained by feedback", mean(gains),
+               f"95 % {low:.3f} to {high:.3f}")  # fmt: skip
+
+
+def played_row(group: Sequence[Played]) -> Row:
+    """Means over the questions of a round."""
+    return {
+        **{f"R@{k}": at([one.score for one in group], k) for k in (5, 10)},
+        "MRR": mean([one.score.reciprocal for one in group]),
+        "in packet of 5": mean([one.packet for one in group]),
+        "of several gold": mean([one.packet for one in group if one.several]),
+    }
+
+
+def years_by_setting(run: Run, corpora: Sequence[Corpus], config: MemoryConfig) -> None:
+    """What forgetting loses: a year in which some questions are asked each season and others
+    never, while as many new texts are written as the store had; recall before and after."""
+    rows = []
+    texts = corpus_of(max(len(corpus.docs) for corpus in corpora))
+    for name, setting in (("all on", config), ("use_decay off", config._replace(use_decay=False))):
+        found: dict[str, list[Played]] = defaultdict(list)
+        for corpus in corpora:
+            with stored(corpus, setting) as (engine, keys):
+                still, never = by_topic(corpus)
+                for when in ("before", "after"):
+                    found[f"still asked, {when}"] += played(engine, corpus, keys, still)
+                    found[f"never asked, {when}"] += played(engine, corpus, keys, never)
+                    if when == "before":
+                        a_year(engine, texts[: len(corpus.docs)], keys, still)
+        rows += [{"setting": name, "questions": kind, "n": len(group), **played_row(group)}
+                 for kind, group in sorted(found.items(), reverse=True)]  # fmt: skip
+        for kind in ("still asked", "never asked"):
+            both = zip(found[f"{kind}, before"], found[f"{kind}, after"], strict=True)
+            lost = [a.score.recall[10] > b.score.recall[10] for a, b in both]
+            run.figure(f"a year, {name}: {kind}, gold lost from the first ten", mean(lost),
+                       f"of {len(lost)}")  # fmt: skip
+    run.table("ablation: a year of other work", rows)
+
+
+def a_year(engine: RealMemory, texts: Sequence[str], keys: Mapping[str, int],
+           asked: Sequence[Query]) -> None:  # fmt: skip
+    """Four seasons: other texts week by week, the questions asked and rewarded, a sleep."""
+    for week in range(52):
+        engine.hippo.remember_many(texts[week::52])
+        engine.now += 7 * 86_400
+        if week % 13 == 12:
+            with_feedback(engine, keys, asked, 1.0)
+            engine.hippo.consolidate()
 
 
 def brief_by_setting(run: Run, config: MemoryConfig) -> None:
@@ -1565,9 +1716,8 @@ class Reply(NamedTuple):
 
 def replies(engine: Engine, corpus: Corpus) -> list[Reply]:
     """The corpus written and all its cues asked; the engine is closed."""
-    keys = engine.write(corpus.docs)
-    key_of = {doc.id: key for doc, key in zip(corpus.docs, keys, strict=True)}
-    found = [reply(engine, q, {key_of[gold] for gold in q.gold}) for q in corpus.queries]
+    keys = written(engine, corpus.docs)
+    found = [reply(engine, q, {keys[gold] for gold in q.gold}) for q in corpus.queries]
     engine.close()
     return found
 
