@@ -1462,7 +1462,7 @@ DUPLICATES = ("case", "punctuation", "spaces", "articles")
 def proper_names(texts: Sequence[str]) -> list[str]:
     """Words that are capitalised inside a sentence and never written small, sorted.
 
-    >>> proper_names(["We asked Ann to call", "Then the boss Called Bo", "a call on Monday"])
+    >>> proper_names(["We asked Ann to call", "Then Call the boss", "a call on Monday"])
     ['Ann']
     """
     small = {word for text in texts for word in re.findall(r"\w+", text) if word.islower()}
@@ -1519,7 +1519,8 @@ def altered(text: str, names: Sequence[str], other: str, rng: random.Random) -> 
         "last word": text[: last.start()] + given[-1] + text[last.end() :]
         if last and given and given[-1].casefold() != last[0].casefold() else text,
         "case": text.lower(),
-        "punctuation": text[:-1] if text.endswith(".") else text.rstrip("!?") + ".",
+        "punctuation": text if text.endswith("?") else text.rstrip("!") + "."
+        if not text.endswith(".") else text[:-1],
         "spaces": "  ".join(text.split(" ")) + " ",
         "articles": re.sub(r"(?i)\b(?:the|el|los|las|una?) ", "", text),
     }  # fmt: skip
@@ -1737,10 +1738,12 @@ def reply_row(cues: str, asked: Mapping[str, Sequence[Reply]]) -> Row:
     """One group of cues: hits of every engine, refusals of the product."""
     row: Row = {"cues": cues, "n": len(asked["realMemory"])}
     for engine, group in asked.items():
-        if all(r.query.gold for r in group):
+        answerable, product = all(r.query.gold for r in group), not engine.endswith("scan")
+        if answerable:
             row.update({f"{engine} @{k}": mean([r.rank < k for r in group]) for k in (1, 10)})
-        if not engine.endswith("scan"):
+        if answerable and product:
             row[f"{engine} shown"] = mean([r.shown for r in group])
+        if product:
             row[f"{engine} refused"] = mean([not r.answer for r in group])
     return row
 
@@ -1748,24 +1751,38 @@ def reply_row(cues: str, asked: Mapping[str, Sequence[Reply]]) -> Row:
 def real(run: Run, args: argparse.Namespace) -> None:
     """Project facts, or a set of your own: hits by kind of cue, refusals, merges; beside a scan."""
     model = installed_model(run, args.model)
-    for path in args.files or [None]:
-        corpora = [project_facts()] if path is None else load_corpora(path)
-        corpora = [c._replace(queries=[noise_apart(q) for q in c.queries]) for c in corpora]
-        label = "project facts" if path is None else path.name.split(".")[0]
-        asked: dict[str, list[Reply]] = defaultdict(list)
+    sets = {path.name.split(".")[0]: load_corpora(path) for path in args.files}
+    for label, corpora in (sets or {"project facts": [project_facts()]}).items():
+        asked = real_set(run, label, corpora, args.config, model)
+        for engine in ("realMemory", "model"):
+            misses = [r for r in asked.get(engine, ()) if r.miss]
+            rows = [{"cues": r.query.cat, "cue": r.query.text, "miss": r.miss} for r in misses[:80]]
+            if rows:
+                run.table(f"{label}, {engine}: {len(misses)} misses, the first {len(rows)}", rows)
+
+
+def real_set(
+    run: Run, label: str, corpora: Sequence[Corpus], config: MemoryConfig,
+    model: EmbeddingProvider | None = None,
+) -> dict[str, list[Reply]]:  # fmt: skip
+    """A set written and asked with every engine, and reported; the replies by engine."""
+    asked: dict[str, list[Reply]] = defaultdict(list)
+    results: list[tuple[Doc, WriteResult]] = []
+    for given in corpora:
+        corpus = given._replace(queries=[noise_apart(query) for query in given.queries])
+        now = after_last(corpus.docs)
         with scratch() as folder:
-            for i, corpus in enumerate(corpora):
-                now = after_last(corpus.docs)
-                engine = RealMemory(folder / f"{i}", args.config, now=now)
-                asked["realMemory"] += replies(engine, corpus)
-                report_writes(run, f"{label}, {corpus.name}" if path else label, corpus, engine)
-                asked["scan"] += replies(cosine_scan(), corpus)
-                if model:
-                    fused = RealMemory(folder / f"{i}m", args.config, now=now, embedder=model)
-                    asked["model"] += replies(fused, corpus)
-                    asked["model scan"] += replies(Scan("", model.embed, cosine), corpus)
-        n = sum(len(corpus.docs) for corpus in corpora)
-        report_replies(run, f"{label}, n={n} facts", label, asked)
+            engine = RealMemory(folder / "plain", config, now=now)
+            asked["realMemory"] += replies(engine, corpus)
+            results += zip(corpus.docs, engine.results, strict=True)
+            asked["scan"] += replies(cosine_scan(), corpus)
+            if model:
+                fused = RealMemory(folder / "fused", config, now=now, embedder=model)
+                asked["model"] += replies(fused, corpus)
+                asked["model scan"] += replies(Scan("", model.embed, cosine), corpus)
+    report_facts(run, label, results)
+    report_replies(run, f"{label}, n={len(results)} facts", label, asked)
+    return asked
 
 
 def noise_apart(query: Query) -> Query:
@@ -1786,19 +1803,17 @@ def installed_model(run: Run, folder: Path | None) -> FastEmbedProvider | None:
     return model
 
 
-def report_writes(run: Run, label: str, corpus: Corpus, engine: RealMemory) -> None:
+def report_facts(run: Run, label: str, written: Sequence[tuple[Doc, WriteResult]]) -> None:
     """What the gate did with facts that are all different."""
-    keys = [result.memory_id for result in engine.results]
-    merged = differing(merges(corpus.docs, keys))
-    run.figure(f"{label}: facts merged into another", len(merged), f"of {len(corpus.docs)}")
+    merged = differing(merges([doc for doc, _ in written], [r.memory_id for _, r in written]))
+    run.figure(f"{label}: facts merged into another", len(merged), f"of {len(written)}")
     for a, b in merged[:10]:
         print(f"    {b[:90]!r} into {a[:90]!r}")
-    text = {key: doc.body for doc, key in zip(corpus.docs, keys, strict=True)}
-    taken = [r for r in engine.results if r.decision.relation in ("update", "contradiction")]
-    run.figure(f"{label}: facts taken for a change of another", len(taken), f"of {len(keys)}")
-    for r in taken[:10]:
-        other = text.get(r.decision.target_id or 0, "?")
-        print(f"    {text[r.memory_id][:90]!r} for one of {other[:90]!r}")
+    taken = [(doc, r) for doc, r in written
+             if r.decision.relation in ("update", "contradiction")]  # fmt: skip
+    run.figure(f"{label}: facts taken for a change of another", len(taken), f"of {len(written)}")
+    for doc, r in taken[:10]:
+        print(f"    {doc.body[:90]!r}: {r.decision.reason}")
 
 
 def report_replies(
@@ -1816,7 +1831,7 @@ def report_replies(
     }
     run.table(f"{title}: hits and refusals", [reply_row(*pair) for pair in groups.items()])
     for engine in (name for name in asked if not name.endswith("scan")):
-        name = label if engine == "realMemory" else f"{label}, with {engine}"
+        name = label if engine == "realMemory" else f"{label} with {engine}"
         for kind in kinds:
             if all(r.query.gold for r in groups[kind][engine]):
                 for k in (1, 10):
@@ -1825,9 +1840,6 @@ def report_replies(
         for what, gold in (("noise", False), ("answerable", True)):
             refused = [not r.answer for r in asked[engine] if bool(r.query.gold) is gold]
             run.figure(f"{name}: {what} refused", mean(refused), f"of {len(refused)}")
-        misses = [r for r in asked[engine] if r.miss]
-        rows = [{"cues": r.query.cat, "cue": r.query.text, "miss": r.miss} for r in misses[:80]]
-        run.table(f"{name}: {len(misses)} misses, at most 80 shown", rows)
 
 
 CITIES = (
@@ -2374,7 +2386,7 @@ def sown(texts: Sequence[str], facts: Sequence[str], within: int, *, seed: int) 
     """The texts with the facts in order at random places among the first `within` of the result.
 
     >>> sown(["a", "b", "c", "d"], ["X", "Y"], 4, seed=1)
-    ['X', 'a', 'Y', 'b', 'c', 'd']
+    ['a', 'X', 'Y', 'b', 'c', 'd']
     """
     found = list(texts)
     places = sorted(random.Random(seed).sample(range(within), len(facts)))
@@ -2641,6 +2653,7 @@ def quick(run: Run, args: argparse.Namespace) -> None:
     """A minute's check of everything that needs no data; `retrieval` on the files that exist."""
     print("\nA smoke test on made-up facts: no evidence of quality on real text.")
     smoke(run, made_up(300, seed=run.record["seed"]), 100)
+    real_set(run, "project facts", [project_facts()], args.config)
     report_gate(run, "own pairs", gate_table(run))
     writes(run, argparse.Namespace(rounds=5, each=60, sizes=[2000]))
     startup_smoke(run)
