@@ -1152,9 +1152,11 @@ def ablation(run: Run, args: argparse.Namespace) -> None:
     replay_by_setting(run, corpora, args.config)
     years_by_setting(run, corpora, args.config)
     brief_by_setting(run, args.config)
+    both = {name: settings[name] for name in ("all on", "use_vetoes off")}
+    facts = [doc.text for doc in project_facts().docs]
+    pairs_by_setting(run, "changed project facts", changes_of(facts, len(facts), SEED), both)
     if args.pairs:
-        both = {name: settings[name] for name in ("all on", "use_vetoes off")}
-        pairs_by_setting(run, load_pairs(args.pairs), both)
+        pairs_by_setting(run, args.pairs.name.split(".")[0], load_pairs(args.pairs), both)
 
 
 def refusals_by_setting(run: Run, corpora: Sequence[Corpus], config: MemoryConfig) -> None:
@@ -1352,15 +1354,27 @@ def brief_by_setting(run: Run, config: MemoryConfig) -> None:
     run.table("ablation: lines of the brief, year-old facts being said twice", rows)
 
 
-def pairs_by_setting(run: Run, pairs: Sequence[Pair], settings: Mapping[str, MemoryConfig]) -> None:
-    """False merges of the gate under each setting."""
-    rows = []
-    for name, config in settings.items():
-        verdicts = judged(pairs, config)
-        wrong = sum(v.action == "reinforce" for v in verdicts if v.pair.relation != "same")
-        right = sum(v.action == "reinforce" for v in verdicts if v.pair.relation == "same")
-        rows.append({"setting": name, "false merges": wrong, "same merged": right})
-    run.table(f"ablation: gate on n={len(pairs)} pairs", rows)
+def pairs_by_setting(
+    run: Run, label: str, pairs: Sequence[Pair], settings: Mapping[str, MemoryConfig]
+) -> None:
+    """False merges of the gate under each setting, and of a cosine alone."""
+    features = HashingEmbedder().features
+    near = [sparse_cosine(features(pair.a), features(pair.b)) for pair in pairs]
+    merged = {
+        name: [v.action == "reinforce" for v in judged(pairs, config)]
+        for name, config in settings.items()
+    }
+    merged |= {f"cosine alone from {floor}": [x >= floor for x in near] for floor in (0.9, 0.95)}
+    same = [pair.relation == "same" for pair in pairs]
+    rows = [
+        {
+            "setting": name,
+            "false merges": sum(m and not s for m, s in zip(found, same, strict=True)),
+            "same merged": sum(m and s for m, s in zip(found, same, strict=True)),
+        }
+        for name, found in merged.items()
+    ]
+    run.table(f"ablation: gate on {label}, n={len(pairs)} pairs, {sum(same)} the same", rows)
 
 
 # === 7. Gate and abstention =======================================================================
@@ -1526,17 +1540,21 @@ def altered(text: str, names: Sequence[str], other: str, rng: random.Random) -> 
     return {kind: new for kind, new in made.items() if new != text}
 
 
-def changed(run: Run, label: str, texts: Sequence[str], args: argparse.Namespace) -> None:
-    """One-token changes of the texts, of which none may be merged, and true duplicates."""
-    rng = random.Random(run.record["seed"])
+def changes_of(texts: Sequence[str], n: int, seed: int) -> list[Pair]:
+    """n of the texts beside each change of them; the kind of change stands as the language."""
+    rng = random.Random(seed)
     names = proper_names(texts)
     kept = list(dict.fromkeys(texts))
-    sample = rng.sample(kept, min(args.facts, len(kept)))
-    given = [
+    return [
         Pair(text, new, "same" if kind in DUPLICATES else "different", kind)
-        for text in sample
-        for kind, new in altered(text, names, rng.choice(texts), rng).items()
+        for text in rng.sample(kept, min(n, len(kept)))
+        for kind, new in altered(text, names, rng.choice(kept), rng).items()
     ]
+
+
+def changed(run: Run, label: str, texts: Sequence[str], args: argparse.Namespace) -> None:
+    """One-token changes of the texts, of which none may be merged, and true duplicates."""
+    given = changes_of(texts, args.facts, run.record["seed"])
     groups: dict[str, list[Verdict]] = {kind: [] for kind in (*CHANGES, *DUPLICATES)}
     for v in judged(given, args.config):
         groups[v.pair.lang].append(v)
@@ -1551,7 +1569,8 @@ def changed(run: Run, label: str, texts: Sequence[str], args: argparse.Namespace
         }
         for kind, group in groups.items()
     ]  # fmt: skip
-    run.table(f"{label}: one-token changes and true duplicates of {len(sample)} facts", rows)
+    n = len({pair.a for pair in given})
+    run.table(f"{label}: one-token changes and true duplicates of {n} facts", rows)
     wrong = [v for kind in CHANGES for v in groups[kind] if v.action.startswith("reinforce")]
     total = sum(len(groups[kind]) for kind in CHANGES)
     run.figure(f"{label}: one-token changes merged", len(wrong), f"of {total}")
@@ -1561,7 +1580,7 @@ def changed(run: Run, label: str, texts: Sequence[str], args: argparse.Namespace
     known = mean([v.action == "reinforce" for v in same])
     run.figure(f"{label}: true duplicates recognised", known, f"of {len(same)}")
     missed = [v for v in same if v.action != "reinforce"]
-    for v in rng.sample(missed, min(10, len(missed))):
+    for v in missed[:: max(1, len(missed) // 10)]:
         print(f"    [{v.pair.lang}] {v.pair.a[:90]!r} <- {v.pair.b[:90]!r}: {v.reason}")
 
 
@@ -1929,7 +1948,7 @@ def asked_of_changing(
 ) -> list[Current]:
     """The facts revised a day apart, each day other writes and a sleep; then every cue asked.
 
-    Answers come shape by shape in turn, as `facts` of one subject after another.
+    First every fact's first cue, in the order of `facts`, then the second ones, and so on.
     """
     now, steps = [FIXED_NOW], len(facts[0].versions)
     with Hippocampus.open(folder, config=config, clock=lambda: now[0]) as hippo:
