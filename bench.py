@@ -3,8 +3,13 @@
     python bench.py                          quick smoke, < 60 s, needs no data
     python bench.py quick FILE...            the same, plus `retrieval` on the files that exist
     python bench.py retrieval FILE...        recall@k, MRR, sessions; beside FTS5 (--pooled, --set)
-    python bench.py ablation FILE            `retrieval`'s headline, one mechanism off at a time
-    python bench.py pairs FILE...            what the novelty gate does with pairs of facts
+    python bench.py ablation FILE            `retrieval`'s headline, one mechanism off at a time;
+                                             what lost; feedback replayed; a year of forgetting
+    python bench.py real [FILE]              built-in project facts or your own set, three kinds of
+                                             cue, beside a cosine scan (--model DIR: with a model)
+    python bench.py rot                      facts revised 20 times among 10,000 writes (--writes)
+    python bench.py pairs [FILE...]          what the novelty gate does with pairs of facts and with
+                                             one-token changes of project facts or of a set's docs
     python bench.py abstain FILE             what `recall` refuses: cues asked of the wrong store
     python bench.py writes                   `remember` against three bare SQLite inserts
     python bench.py startup                  whole processes: brief, sleep, serve; a working sleep
@@ -18,8 +23,11 @@ as one JSON object. Times are wall times after a warm-up: medians and 95th perce
 rivals are named as skipped.
 
 Data files, one JSON object a line (gzip allowed):
-  retrieval, abstain, ablation   {"store", "docs": [{id, text, speaker, session, date, caption?}],
+  retrieval, real, pairs,
+  abstain, ablation              {"store", "docs": [{id, text, speaker, session, date, caption?}],
                                   "queries": [{id, text, gold: [doc ids], cat}]}
+                                 (of your own for `real`: cat names the kind of cue, as in
+                                 "exact en"; an empty gold makes it noise; session may be left out)
   pairs                          {"a", "b", "relation": same|different|update|contradiction, "lang"}
                                   or {"a", "b", "label": 1|0}
 Needs nothing but Python; `bm25s` and `numpy` are measured beside it where they are installed.
@@ -47,13 +55,27 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
+from heapq import nlargest
 from itertools import count, islice
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
+from unittest.mock import patch
 
-from realmemory import Hippocampus, MemoryConfig, WriteResult
+from realmemory import (
+    EmbeddingProvider,
+    FastEmbedProvider,
+    HashingEmbedder,
+    Hippocampus,
+    MemoryConfig,
+    RecallPacket,
+    StoreError,
+    WriteResult,
+    cosine,
+    sdr,
+    sparse_cosine,
+)
 
 HERE = Path(__file__).resolve().parent
 SEED = 11
@@ -192,16 +214,17 @@ class Run:
         )
 
     def table(self, title: str, rows: Sequence[Row]) -> None:
-        """Print rows under their keys; numbers are aligned right."""
+        """Print rows under their keys; columns of numbers are aligned right."""
         self.record["tables"][title] = rows
         print(f"\n{title}")
         heads = list(dict.fromkeys(key for row in rows for key in row))
         cells = [heads, *([shown(row.get(head, "")) for head in heads] for row in rows)]
         widths = [max(len(line[i]) for line in cells) for i in range(len(heads))]
+        left = [all(isinstance(row.get(head, ""), str) for row in rows) for head in heads]
         for line in cells:
             padded = [
-                cell.ljust(width) if i == 0 else cell.rjust(width)
-                for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+                cell.ljust(width) if words else cell.rjust(width)
+                for words, cell, width in zip(left, line, widths, strict=True)
             ]
             print("  " + "  ".join(padded).rstrip(), flush=True)
 
@@ -257,6 +280,11 @@ class Doc(NamedTuple):
     def body(self) -> str:
         """The text to remember: what was said, then what the shared picture shows."""
         return f"{self.text}\n[image: {self.caption}]" if self.caption else self.text
+
+    @property
+    def spoken(self) -> str:
+        """The body with the speaker in front, for engines that know no speakers."""
+        return f"{self.speaker}: {self.body}" if self.speaker else self.body
 
 
 class Query(NamedTuple):
@@ -414,7 +442,327 @@ def corpus_of(n: int) -> list[str]:
     ]
 
 
-# === 4. Engines ===================================================================================
+# === 4. Project facts =============================================================================
+# What a team would really leave behind: decisions, ports, versions, people, rules, incidents and
+# preferences in three languages, some deliberately alike. A plain line is a fact; the lines below
+# ask for it: `?` as a person would (no copy of its words), `=` by an exact token. `!` asks for
+# something plausible that no fact answers. The cues were written before anything was run on them.
+
+PROJECT = {
+    "en": """
+The staging database listens on port 5433
+The production database listens on port 5432
+? which port do I need to connect to the prod database
+We chose PostgreSQL 16 over MySQL because of partial indexes and row level security
+? why did we go with Postgres and not MySQL
+Releases to production happen only on Tuesdays and Thursdays, before 15:00
+? on what days can we ship to production
+Hannah Brandt is responsible for the payments service
+? who do I talk to about payments
+Tomas Lind is responsible for the search service
+Hannah is on parental leave until 1 November; Priya Nair stands in for her
+? who is covering for Hannah while she's away
+Error PAY-4021 means that the card issuer refused the 3-D Secure challenge
+= what does PAY-4021 mean
+Error PAY-4012 means that the merchant account is suspended
+= PAY-4012
+Rate limits of the public API are set in config/limits/api.toml
+? where do I change the rate limiting
+= config/limits/api.toml
+On 14 March the order queue stalled for 40 minutes: a consumer ran out of file descriptors
+? what was the cause of the queue outage in March
+On 2 June the order queue was down for two hours because the broker's certificate had expired
+? how long was the order queue down in June
+Never run a migration by hand on production; the release pipeline does it
+? can I apply migrations to the production database manually
+The user wants commit messages in the imperative and under 60 characters
+? how should I write commit messages
+The user does not want emoji in pull request descriptions
+? are smileys fine in a PR text
+Node 20.11.1 is pinned in .nvmrc until the build image is rebuilt
+? what version of node are we using
+= .nvmrc
+The webhook sender retries six times with exponential backoff, then parks the event
+? how many attempts does a webhook get
+Flag checkout_v2 is on for 10 % of the customers in Germany
+= checkout_v2
+Flag checkout_v3 stays off until the rounding of taxes is fixed
+= is checkout_v3 enabled
+Backups of the production database are copied every night to the bucket vela-backups-eu
+? where are the nightly backups stored
+= vela-backups-eu
+Staging is wiped every Sunday and filled again with anonymised data
+? how often does staging get reset
+A full rebuild of the search index takes about 25 minutes (make reindex)
+? how long do I have to wait for the search index to rebuild
+= make reindex
+Version 2 of the API will be switched off on 30 September; clients have to move to version 3
+? when does the old API version go away
+Login sessions expire after 30 minutes without activity
+? after how long is an idle user logged out
+Product pages stay in the CDN cache for 24 hours
+The memory leak of the image resizer went away with release 3.8.2, which upgrades libvips
+? how was the leak in the image resizer fixed
+= 3.8.2
+The on-call week starts on Monday at 09:00; the schedule is called vela-primary
+= vela-primary
+Integration tests need Docker and at least 6 GB of memory
+? how much RAM do the integration tests want
+Amounts of money are stored as integer cents, never as floats
+? how do we store prices
+Every timestamp in the API is UTC in ISO 8601; the apps convert it
+? which timezone do API timestamps use
+Secrets live in Vault under kv/vela; a .env file must not hold any
+= kv/vela
+We decided against GraphQL in January: responses could not be cached at the edge
+? what was our reason for not using GraphQL
+The load balancer drops idle connections after 75 seconds, so the app closes them after 60
+A merge is blocked when test coverage falls below 82 %
+? what's the minimum coverage for merging
+Invoices are numbered by country and year, like DE-2025-00417
+= DE-2025-00417
+The staging API answers at api.staging.vela.example
+= api.staging.vela.example
+The production API answers at api.vela.example
+= api.vela.example
+Stock levels are synchronised with the warehouse every 15 minutes by the job wh-sync-15
+? how often do we sync stock with the warehouse
+= wh-sync-15
+Two approvals are required for changes to the payments service, one everywhere else
+? how many reviewers does a change in payments need
+Design tokens are exported from Figma by scripts/tokens.mjs
+= scripts/tokens.mjs
+! which message broker do we use for analytics events
+! when does the TLS certificate of the website expire
+! how big is the marketing budget this year
+! who designed the company logo
+! what is the wifi password in the office
+! is there a dark theme in the admin panel
+! how do I reset my two-factor device
+! which cloud region hosts the data warehouse
+! what did we agree on about pen testing
+! is there a smartwatch version of the app
+! where is the team offsite next spring
+! what is Tomas Lind's phone number
+! which linter do we run on Python code
+""",
+    "ru": """
+Сервис уведомлений на тестовом стенде слушает порт 8091
+Сервис уведомлений в проде слушает порт 8090
+? на каком порту сервис уведомлений в продакшене
+За биллинг отвечает Марина Климова
+? кто у нас занимается биллингом
+За каталог товаров отвечает Олег Савин
+? к кому идти с вопросами по каталогу
+Марина в отпуске с 3 по 17 августа, её замещает Денис
+? кто вместо Марины в августе
+Ошибка CAT-1108: у товара нет цены в валюте магазина
+= CAT-1108
+Ошибка CAT-1180: товар снят с продажи поставщиком
+= что значит ошибка CAT-1180
+Очередь писем перевели с RabbitMQ на NATS из-за потери сообщений при перезапуске
+? почему отказались от RabbitMQ
+5 февраля сайт лежал 50 минут: закончилось место на диске с логами
+? из-за чего упал сайт в феврале
+19 апреля платежи не проходили три часа, банк сменил корневой сертификат
+? сколько времени не работали платежи в апреле
+Релизная ветка замораживается в среду в 18:00, выкладка в четверг утром
+? когда у нас заморозка релиза
+Миграции базы пишем только обратимыми, с командой отката
+? обязательно ли делать откат у миграций
+Пользователь просит отвечать по-русски и без вводных фраз
+? на каком языке отвечать пользователю
+Пользователь любит короткие функции и не любит комментарии к очевидному коду
+? как пользователь относится к комментариям в коде
+Настройки кэша лежат в conf/cache/redis.yaml
+? где настраивается кэш
+= conf/cache/redis.yaml
+Python 3.12.4 закреплён в образе builder-slim
+? какая версия питона в сборочном образе
+= builder-slim
+Флаг new_cart включён для сотрудников и пяти процентов покупателей
+= new_cart
+Флаг new_cart_eu выключен до проверки юристами
+= new_cart_eu
+Письмо о брошенной корзине уходит через 4 часа
+? через сколько отправляется письмо о брошенной корзине
+Логи приложения храним 30 дней, журнал аудита три года
+? сколько хранятся логи
+Цены пересчитываются по курсу ЦБ каждый день в 12:15
+? во сколько обновляются цены по курсу
+Полный импорт каталога идёт около двух часов, задача import_full
+? как долго импортируется весь каталог
+= import_full
+Лимит загрузки картинок 8 МБ, больше отклоняет nginx
+? какого размера картинку можно загрузить
+Резервная копия базы делается в 03:30 и хранится в Казани
+? где лежат бэкапы базы
+Тестовый стенд доступен только через VPN
+? как попасть на тестовый стенд
+Номера заказов начинаются с буквы магазина, например M-778201
+= M-778201
+Баг с двойным списанием исправлен в версии 5.14.1
+? в какой версии починили двойное списание
+= 5.14.1
+Ревью обязательно, если меняется схема базы; смотрит Игорь Панов
+? кто смотрит изменения схемы базы
+Для поиска взяли OpenSearch, Elasticsearch не подошёл по лицензии
+? почему не Elasticsearch
+Вебхуки партнёров подписываются заголовком X-Vela-Sign
+= X-Vela-Sign
+Склад в Твери работает с понедельника по субботу, в Самаре без выходных
+? работает ли склад в Самаре по воскресеньям
+Телефон покупателя храним в формате +7XXXXXXXXXX без пробелов
+? в каком виде хранить телефон
+Секреты нельзя писать в логи, маскирует фильтр mask_secrets
+= mask_secrets
+Сотрудники входят через Keycloak, пароли в базе не держим
+? через что авторизуются сотрудники
+Скрипт очистки корзин scripts/purge_carts.py запускается по воскресеньям
+? когда чистятся старые корзины
+= scripts/purge_carts.py
+Отчёт для бухгалтерии выгружается до пятого числа каждого месяца
+? до какого числа нужен отчёт бухгалтерии
+Договорились не поддерживать Internet Explorer и Safari старше 15
+? какие браузеры мы не поддерживаем
+Таймаут запроса к банку 12 секунд, повторов нет
+? повторяем ли запрос к банку при таймауте
+В проде четыре узла приложения, на стенде один
+? сколько узлов в проде
+Промокод WELCOME15 действует только на первый заказ
+= WELCOME15
+! какой пароль от админки
+! когда день рождения у Олега Савина
+! сколько стоит аренда офиса
+! на чём написано мобильное приложение
+! какой провайдер отправляет смс
+! кто ведёт наш телеграм-канал
+! есть ли у нас скидка для студентов
+! где купить форму для курьеров
+! какая версия Kubernetes на кластере
+! как настроить принтер на втором этаже
+! что решили про переход на микрофронтенды
+! какая нагрузка была в чёрную пятницу
+! кто выбирал юристов для договора с банком
+""",
+    "es": """
+La pasarela de pagos de pruebas escucha en el puerto 7443
+La pasarela de pagos de producción escucha en el puerto 7444
+? ¿qué puerto usa la pasarela en producción?
+Lucía Ferrer lleva la aplicación de iOS
+Andrés Molina lleva la aplicación de Android
+? ¿quién se encarga de la app de Android?
+Lucía está de baja hasta el 20 de octubre; la sustituye Nuria
+? ¿quién sustituye a Lucía?
+El error APP-3307 aparece cuando caduca el token de las notificaciones
+= APP-3307
+El error APP-3370 aparece cuando el usuario niega el permiso de ubicación
+= ¿qué significa APP-3370?
+Elegimos Flutter en vez de React Native por el rendimiento de las listas largas
+? ¿por qué no usamos React Native?
+El 9 de enero la aplicación dejó de abrir en Android 9 por una biblioteca nueva de mapas
+? ¿qué pasó en enero con la app en Android?
+El 23 de mayo no llegaron notificaciones durante seis horas: Firebase revocó la clave
+? ¿por qué fallaron las notificaciones en mayo?
+Las versiones se envían a la tienda los lunes y se publican los miércoles
+? ¿qué día se publican las versiones nuevas?
+No se publica nada los viernes ni en vísperas de festivo
+? ¿se puede publicar un viernes?
+El usuario prefiere respuestas breves y ejemplos en Kotlin
+? ¿en qué lenguaje quiere los ejemplos el usuario?
+El usuario no quiere que se le trate de usted
+? ¿tuteamos al usuario?
+Los textos de la aplicación se traducen en locales/es_ES.json
+? ¿dónde están las traducciones?
+= locales/es_ES.json
+La versión mínima de Android es la 8.0 y la de iOS la 15.4
+? ¿cuál es el Android más antiguo que soportamos?
+El indicador nueva_busqueda está activo para el 20 % de los usuarios de México
+= nueva_busqueda
+El indicador nuevo_carrito está apagado hasta revisar la accesibilidad
+= nuevo_carrito
+Las fotos se reducen a 1600 píxeles antes de subirlas
+? ¿a qué tamaño se reducen las fotos?
+La sesión de la aplicación dura 90 días si el usuario no la cierra
+? ¿cuánto tarda en caducar la sesión en la app?
+El equipo de soporte atiende de 8:00 a 20:00, hora de Madrid
+? ¿cuál es el horario de soporte?
+Las quejas por facturas se pasan a Marta Vidal
+? ¿a quién le paso un cliente que se queja de la factura?
+Las devoluciones se aceptan durante 30 días, en electrónica solo 14
+? ¿cuántos días tiene el cliente para devolver un pedido?
+El código VERANO10 da un diez por ciento y caduca el 31 de agosto
+= VERANO10
+La pantalla de pago carga en 1,8 segundos; el objetivo es bajar de 1,2
+? ¿cuánto tarda en cargar la pantalla de pago?
+Los informes de fallos van a Sentry, al proyecto vela-movil
+? ¿a dónde se envían los fallos de la app?
+= vela-movil
+La compilación de pruebas se reparte con la tarea beta_interna
+= beta_interna
+El fallo del carrito vacío se corrigió en la versión 2.31.0
+? ¿en qué versión se arregló el carrito vacío?
+= 2.31.0
+Los mapas son de OpenStreetMap porque Google Maps salía demasiado caro
+? ¿por qué dejamos Google Maps?
+La base local se cifra con SQLCipher y la clave vive en el llavero del sistema
+? ¿cómo se cifra la base de datos local?
+Cada pantalla nueva necesita una prueba de accesibilidad con lector de pantalla
+? ¿qué prueba hay que hacer con las pantallas nuevas?
+El almacén de Zaragoza prepara los pedidos de España y el de Oporto los de Portugal
+? ¿desde qué almacén salen los pedidos de Portugal?
+El repartidor tiene que pedir el código de entrega de cuatro cifras
+? ¿qué le tiene que pedir el repartidor al cliente?
+El archivo de firma de Android es firma/vela-release.jks
+= firma/vela-release.jks
+El catálogo se guarda en el teléfono durante 6 horas para usarlo sin conexión
+? ¿cuánto tiempo dura el catálogo sin internet?
+La reunión de móvil es los martes a las 10:30
+? ¿cuándo es la reunión del equipo móvil?
+Acordamos no pedir valoraciones en la tienda antes del tercer pedido
+? ¿cuándo se puede pedir al usuario que valore la app?
+El gasto de servidores de mapas no puede pasar de 400 euros al mes
+? ¿cuánto podemos gastar al mes en los mapas?
+La cabecera X-Vela-Device identifica el teléfono y no debe guardarse
+= X-Vela-Device
+El pedido de prueba que falla siempre es el ES-550913
+= ES-550913
+Nuria Campos revisa los textos legales antes de cada publicación
+? ¿quién revisa los textos legales?
+! ¿cuánto cobra un repartidor?
+! ¿qué impresora usa el almacén?
+! ¿cuándo se renueva el contrato de telefonía?
+! ¿qué biblioteca dibuja las gráficas?
+! ¿dónde se celebra la cena de Navidad?
+! ¿qué opina el cliente de los colores nuevos?
+! ¿tenemos versión para tabletas?
+! ¿quién fundó la empresa?
+! ¿cuál es la contraseña de la cuenta de desarrollador?
+! ¿cuántos seguidores tenemos en Instagram?
+! ¿hay que pedir permiso para teletrabajar?
+! ¿qué proveedor envía los correos?
+! ¿cuál es el correo de Andrés Molina?
+""",
+}
+CUE_KINDS = {"?": "paraphrase", "=": "exact", "!": "noise"}
+
+
+def project_facts() -> Corpus:
+    """The facts and cues above as a store; a query's category is its kind and language."""
+    docs: list[Doc] = []
+    queries: list[Query] = []
+    for lang, lines in PROJECT.items():
+        for line in lines.strip().splitlines():
+            kind = CUE_KINDS.get(line[0])
+            if kind is None:
+                docs.append(Doc(f"{lang}{len(docs)}", line))
+            else:
+                gold = () if kind == "noise" else (docs[-1].id,)
+                queries.append(Query(line[2:], gold, f"{kind} {lang}"))
+    return Corpus("project facts", docs, queries)
+
+
+# === 5. Engines ===================================================================================
 # All engines get the same texts (the caption appended), FTS5 and bm25s with the speaker in front,
 # and are held in memory: the disk, the gate and the journal are paid by realMemory alone.
 
@@ -441,9 +789,13 @@ class RealMemory:
     name = "realMemory"
 
     def __init__(
-        self, folder: Path, config: MemoryConfig | None = None, *, now: float = FIXED_NOW
-    ) -> None:
-        self.hippo = Hippocampus.open(folder, config=config, clock=lambda: now)
+        self, folder: Path, config: MemoryConfig | None = None, *, now: float = FIXED_NOW,
+        embedder: EmbeddingProvider | None = None,
+    ) -> None:  # fmt: skip
+        self.now = now
+        self.hippo = Hippocampus.open(
+            folder, config=config, embedder=embedder, clock=lambda: self.now
+        )
         self.results: list[WriteResult] = []
 
     def write(self, docs: Sequence[Doc]) -> list[int]:
@@ -479,8 +831,7 @@ class Fts:
         self.db.execute(f"CREATE VIRTUAL TABLE doc USING fts5(text, tokenize='{tokenize}')")
 
     def write(self, docs: Sequence[Doc]) -> list[int]:
-        rows = [(i, f"{doc.speaker}: {doc.body}" if doc.speaker else doc.body)
-                for i, doc in enumerate(docs)]  # fmt: skip
+        rows = [(i, doc.spoken) for i, doc in enumerate(docs)]
         self.db.execute("BEGIN")
         self.db.executemany("INSERT INTO doc(rowid, text) VALUES (?, ?)", rows)
         self.db.execute("COMMIT")
@@ -510,7 +861,7 @@ class Bm25s:
         self.size = 0
 
     def write(self, docs: Sequence[Doc]) -> list[int]:
-        texts = [f"{doc.speaker}: {doc.body}" for doc in docs]
+        texts = [doc.spoken for doc in docs]
         self.index.index(
             self.lib.tokenize(texts, stopwords="en", show_progress=False), show_progress=False
         )
@@ -523,6 +874,41 @@ class Bm25s:
         return [int(key) for key in found[0]]
 
     def close(self) -> None: ...
+
+
+class Scan:
+    """The cue compared with every text, one by one: no index, no rarity, no context."""
+
+    def __init__(
+        self, name: str, code: Callable[[str], Any], likeness: Callable[[Any, Any], float]
+    ) -> None:
+        self.name, self.code, self.likeness = name, code, likeness
+        self.codes: list[Any] = []
+
+    def write(self, docs: Sequence[Doc]) -> list[int]:
+        self.codes = [self.code(doc.spoken) for doc in docs]
+        return list(range(len(docs)))
+
+    def search(self, text: str, k: int) -> list[int]:
+        cue = self.code(text)
+        return nlargest(k, range(len(self.codes)), lambda i: self.likeness(cue, self.codes[i]))
+
+    def close(self) -> None: ...
+
+
+def cosine_scan() -> Scan:
+    """The naive memory: the hashing embedder's vectors, all compared."""
+    return Scan("cosine scan", HashingEmbedder().features, sparse_cosine)
+
+
+def shared_units() -> Scan:
+    """A sparse distributed memory on the product's codes: most units shared, all worth the same."""
+    return Scan("SDM, units shared", lambda text: set(sdr(text)), lambda a, b: len(a & b))
+
+
+def hamming() -> Scan:
+    """The same memory by Hamming distance (Kanerva 1988), which favours short texts."""
+    return Scan("SDM, Hamming", lambda text: set(sdr(text)), lambda a, b: -len(a ^ b))
 
 
 STOP_WORDS = frozenset(
@@ -552,7 +938,7 @@ def rivals(run: Run) -> list[Callable[[], Engine]]:
     return makers
 
 
-# === 5. Retrieval =================================================================================
+# === 6. Retrieval =================================================================================
 # recall@k = share of the gold docs in the first k; MRR over the first DEPTH; sessions in order of
 # first appearance. Writes go through the gate: a doc merged into another counts as found where that
 # one is. Category 5 of LoCoMo (questions that name the wrong speaker) is left out of the headline.
@@ -672,6 +1058,20 @@ def realmemory_outcome(corpora: Sequence[Corpus], config: MemoryConfig) -> Outco
         )
 
 
+def written(engine: Engine, docs: Sequence[Doc]) -> dict[str, int]:
+    """The docs written: the engine's key of each by its id."""
+    return dict(zip((doc.id for doc in docs), engine.write(docs), strict=True))
+
+
+@contextmanager
+def stored(corpus: Corpus, config: MemoryConfig) -> Iterator[tuple[RealMemory, dict[str, int]]]:
+    """The product with a corpus in it, a day after its last date; the keys of the docs."""
+    with scratch() as folder:
+        engine = RealMemory(folder, config, now=after_last(corpus.docs))
+        yield engine, written(engine, corpus.docs)
+        engine.close()
+
+
 @contextmanager
 def scratch() -> Iterator[Path]:
     """A temporary folder."""
@@ -725,17 +1125,20 @@ def report_merges(run: Run, label: str, outcome: Outcome) -> None:
 
 
 def ablation(run: Run, args: argparse.Namespace) -> None:
-    """The headline with each switch off in turn; the gate on pairs with and without vetoes."""
+    """The headline with each switch off, and with what lost; refusals, feedback, forgetting."""
     corpora = load_corpora(args.files[0])
     settings = {"all on": args.config}
     for switch in SWITCHES:
         settings[f"{switch} off"] = args.config._replace(**{switch: False})
-    settings["cosine only"] = args.config._replace(
-        use_keyword=False, use_association=False, use_context=False
-    )
+    outcomes: dict[str, Callable[[], Outcome]] = {
+        name: lambda config=config: realmemory_outcome(corpora, config)  # type: ignore[misc]
+        for name, config in settings.items()
+    }
+    for lost in (cosine_scan, shared_units, hamming):
+        outcomes[lost().name] = lambda lost=lost: measured(lambda _: lost(), corpora)  # type: ignore[misc]
     rows = []
-    for name, config in settings.items():
-        outcome = realmemory_outcome(corpora, config)
+    for name, made in outcomes.items():
+        outcome = made()
         row = outcome.row(run.record["seed"])
         del row["engine"]
         merged, odd = len(outcome.merged), len(differing(outcome.merged))
@@ -746,10 +1149,14 @@ def ablation(run: Run, args: argparse.Namespace) -> None:
     run.table(f"ablation: {args.files[0].name.split('.')[0]}, n={n} docs", rows)
     refusals_by_setting(run, corpora, args.config)
     rounds_by_setting(run, corpora, args.config)
+    replay_by_setting(run, corpora, args.config)
+    years_by_setting(run, corpora, args.config)
     brief_by_setting(run, args.config)
+    both = {name: settings[name] for name in ("all on", "use_vetoes off")}
+    facts = [doc.text for doc in project_facts().docs]
+    pairs_by_setting(run, "changed project facts", changes_of(facts, len(facts), SEED), both)
     if args.pairs:
-        both = {name: settings[name] for name in ("all on", "use_vetoes off")}
-        pairs_by_setting(run, load_pairs(args.pairs), both)
+        pairs_by_setting(run, args.pairs.name.split(".")[0], load_pairs(args.pairs), both)
 
 
 def refusals_by_setting(run: Run, corpora: Sequence[Corpus], config: MemoryConfig) -> None:
@@ -772,10 +1179,7 @@ def rounds_by_setting(run: Run, corpora: Sequence[Corpus], config: MemoryConfig)
         shares: dict[str, list[float]] = {"first round": [], "same questions rewarded": [],
                                           "others rewarded": []}  # fmt: skip
         for corpus in corpora:
-            with scratch() as folder:
-                engine = RealMemory(folder, setting)
-                written = engine.write(corpus.docs)
-                keys = dict(zip((doc.id for doc in corpus.docs), written, strict=True))
+            with stored(corpus, setting) as (engine, keys):
                 asked = [(q.text, {keys[g] for g in q.gold if g in keys}) for q in corpus.queries]
                 asked = [(text, gold) for text, gold in asked if len(gold) > 1]
                 shares["first round"] += [in_packet(engine, *pair) for pair in asked]
@@ -784,7 +1188,6 @@ def rounds_by_setting(run: Run, corpora: Sequence[Corpus], config: MemoryConfig)
                 engine.hippo.consolidate()
                 shares["same questions rewarded"] += [in_packet(engine, *p) for p in asked[::2]]
                 shares["others rewarded"] += [in_packet(engine, *pair) for pair in asked[1::2]]
-                engine.close()
         rows.append({"setting": name, **{k: statistics.fmean(v) for k, v in shares.items() if v}})
     run.table("ablation: gold turns in a packet of 5 and its context, questions with several", rows)
 
@@ -793,6 +1196,140 @@ def in_packet(engine: RealMemory, text: str, gold: set[int]) -> float:
     """Share of the gold turns among five items and what came along."""
     packet = engine.hippo.recall(text, k=5, min_confidence=0.0)
     return len(gold & {item.memory_id for item in (*packet.items, *packet.context)}) / len(gold)
+
+
+def by_topic(corpus: Corpus, reach: int = 2) -> tuple[list[Query], list[Query]]:
+    """Questions in two rounds: each of the second asks about a topic of the first.
+
+    A topic is a gold turn and the `reach` turns of its session on either side. The first round
+    takes a question unless one taken before is about its topic. Category 5 is left out.
+
+    >>> docs = [Doc(str(i), "", session="s") for i in range(9)]
+    >>> asked = [Query(name, (gold,), "") for name, gold in (("a", "0"), ("b", "2"), ("c", "8"))]
+    >>> [[query.text for query in part] for part in by_topic(Corpus("", docs, asked))]
+    [['a', 'c'], ['b']]
+    """
+    place = {doc.id: (doc.session, i) for i, doc in enumerate(corpus.docs)}
+    taken: set[tuple[str, int]] = set()
+    first, second = [], []
+    for query in corpus.queries:
+        gold = {place[one] for one in query.gold} if query.cat != "5" else set()
+        if gold & taken:
+            second.append(query)
+        elif gold:
+            first.append(query)
+            taken |= {(s, i + step) for s, i in gold for step in range(-reach, reach + 1)}
+    return first, second
+
+
+class Played(NamedTuple):
+    """A question of a replayed history: its score, and its gold among five hits and context."""
+
+    score: Score
+    packet: float
+    several: bool  # gold turns
+
+
+def played(engine: RealMemory, corpus: Corpus, keys: Mapping[str, int],
+           queries: Sequence[Query]) -> list[Played]:  # fmt: skip
+    """Each question asked once, judged as `retrieval` does and by its packet of five."""
+    sessions: dict[int, str] = {}
+    for doc in corpus.docs:
+        sessions.setdefault(keys[doc.id], doc.session)
+    return [
+        Played(
+            scored(query, engine.search(query.text, DEPTH), keys, sessions),
+            in_packet(engine, query.text, {keys[gold] for gold in query.gold}),
+            len(query.gold) > 1,
+        )
+        for query in queries
+    ]
+
+
+def with_feedback(engine: RealMemory, keys: Mapping[str, int], queries: Sequence[Query],
+                  reward: float) -> int:  # fmt: skip
+    """Ask, and reward the gold turns that were shown, as a user would; how many were shown."""
+    rewarded = 0
+    for query in queries:
+        packet = engine.hippo.recall(query.text, k=5, min_confidence=0.0)
+        shown = {item.memory_id for item in (*packet.items, *packet.context)}
+        useful = sorted(shown & {keys[gold] for gold in query.gold})
+        if useful and reward:
+            engine.hippo.reflect(useful, reward)
+            rewarded += len(useful)
+    return rewarded
+
+
+def replay_by_setting(run: Run, corpora: Sequence[Corpus], config: MemoryConfig) -> None:
+    """What learning from use adds: a second round of questions about the topics of a first one,
+    after the useful turns of the first were rewarded and slept on, against the same without."""
+    without = config._replace(use_association=False)
+    found: dict[str, list[Played]] = {}
+    rewarded: Counter[str] = Counter()
+    for name, setting, reward in (("no feedback", config, 0.0), ("feedback and sleep", config, 1.0),
+                                  ("the same, use_association off", without, 1.0)):  # fmt: skip
+        found[name] = []
+        for corpus in corpora:
+            with stored(corpus, setting) as (engine, keys):
+                first, second = by_topic(corpus)
+                rewarded[name] += with_feedback(engine, keys, first, reward)
+                engine.hippo.consolidate()
+                found[name] += played(engine, corpus, keys, second)
+    opening = sum(len(by_topic(corpus)[0]) for corpus in corpora)
+    rows = [{"second round after": name, "turns rewarded": rewarded[name], **played_row(group)}
+            for name, group in found.items()]  # fmt: skip
+    both = zip(found["feedback and sleep"], found["no feedback"], strict=True)
+    gains = [after.packet - before.packet for after, before in both]
+    run.table(f"ablation: replay, {opening} questions, then {len(gains)} on their topics", rows)
+    low, high = bootstrap(gains, seed=run.record["seed"])
+    run.figure("replay: gold in the packet gained by feedback", mean(gains),
+               f"95 % {low:.3f} to {high:.3f}")  # fmt: skip
+
+
+def played_row(group: Sequence[Played]) -> Row:
+    """Means over the questions of a round."""
+    return {
+        **{f"R@{k}": at([one.score for one in group], k) for k in (5, 10)},
+        "MRR": mean([one.score.reciprocal for one in group]),
+        "in packet of 5": mean([one.packet for one in group]),
+        "of several gold": mean([one.packet for one in group if one.several]),
+    }
+
+
+def years_by_setting(run: Run, corpora: Sequence[Corpus], config: MemoryConfig) -> None:
+    """What forgetting loses: a year in which some questions are asked each season and others
+    never, while as many new texts are written as the store had; recall before and after."""
+    rows = []
+    texts = corpus_of(max(len(corpus.docs) for corpus in corpora))
+    for name, setting in (("all on", config), ("use_decay off", config._replace(use_decay=False))):
+        found: dict[str, list[Played]] = defaultdict(list)
+        for corpus in corpora:
+            with stored(corpus, setting) as (engine, keys):
+                still, never = by_topic(corpus)
+                for when in ("before", "after"):
+                    found[f"still asked, {when}"] += played(engine, corpus, keys, still)
+                    found[f"never asked, {when}"] += played(engine, corpus, keys, never)
+                    if when == "before":
+                        a_year(engine, texts[: len(corpus.docs)], keys, still)
+        rows += [{"setting": name, "questions": kind, "n": len(group), **played_row(group)}
+                 for kind, group in sorted(found.items(), reverse=True)]  # fmt: skip
+        for kind in ("still asked", "never asked"):
+            both = zip(found[f"{kind}, before"], found[f"{kind}, after"], strict=True)
+            lost = [a.score.recall[10] > b.score.recall[10] for a, b in both]
+            run.figure(f"a year, {name}: {kind}, gold lost from the first ten", mean(lost),
+                       f"of {len(lost)}")  # fmt: skip
+    run.table("ablation: a year of other work", rows)
+
+
+def a_year(engine: RealMemory, texts: Sequence[str], keys: Mapping[str, int],
+           asked: Sequence[Query]) -> None:  # fmt: skip
+    """Four seasons: other texts week by week, the questions asked and rewarded, a sleep."""
+    for week in range(52):
+        engine.hippo.remember_many(texts[week::52])
+        engine.now += 7 * 86_400
+        if week % 13 == 12:
+            with_feedback(engine, keys, asked, 1.0)
+            engine.hippo.consolidate()
 
 
 def brief_by_setting(run: Run, config: MemoryConfig) -> None:
@@ -817,21 +1354,34 @@ def brief_by_setting(run: Run, config: MemoryConfig) -> None:
     run.table("ablation: lines of the brief, year-old facts being said twice", rows)
 
 
-def pairs_by_setting(run: Run, pairs: Sequence[Pair], settings: Mapping[str, MemoryConfig]) -> None:
-    """False merges of the gate under each setting."""
-    rows = []
-    for name, config in settings.items():
-        verdicts = judged(pairs, config)
-        wrong = sum(v.action == "reinforce" for v in verdicts if v.pair.relation != "same")
-        right = sum(v.action == "reinforce" for v in verdicts if v.pair.relation == "same")
-        rows.append({"setting": name, "false merges": wrong, "same merged": right})
-    run.table(f"ablation: gate on n={len(pairs)} pairs", rows)
+def pairs_by_setting(
+    run: Run, label: str, pairs: Sequence[Pair], settings: Mapping[str, MemoryConfig]
+) -> None:
+    """False merges of the gate under each setting, and of a cosine alone."""
+    features = HashingEmbedder().features
+    near = [sparse_cosine(features(pair.a), features(pair.b)) for pair in pairs]
+    merged = {
+        name: [v.action == "reinforce" for v in judged(pairs, config)]
+        for name, config in settings.items()
+    }
+    merged |= {f"cosine alone from {floor}": [x >= floor for x in near] for floor in (0.9, 0.95)}
+    same = [pair.relation == "same" for pair in pairs]
+    rows = [
+        {
+            "setting": name,
+            "false merges": sum(m and not s for m, s in zip(found, same, strict=True)),
+            "same merged": sum(m and s for m, s in zip(found, same, strict=True)),
+        }
+        for name, found in merged.items()
+    ]
+    run.table(f"ablation: gate on {label}, n={len(pairs)} pairs, {sum(same)} the same", rows)
 
 
-# === 6. Gate and abstention =======================================================================
+# === 7. Gate and abstention =======================================================================
 # A false merge loses a fact for good, a missed one costs a line: so they are counted apart. For
 # abstention the same cues are asked where the answer is and where it can't be; `swapped` also
-# replaces the speakers' names, so that nothing but the content tells.
+# replaces the speakers' names, so that nothing but the content tells. One-token changes are made
+# from real facts: each says something else, so none may be merged; true duplicates all should be.
 
 DISTRACTORS = (
     "The office plants are watered on Fridays",
@@ -879,18 +1429,159 @@ def verdict(pair: Pair, first: int, result: WriteResult) -> Verdict:
 
 
 def pairs(run: Run, args: argparse.Namespace) -> None:
-    """The gate on pairs of facts: relation by action, per language; false merges listed."""
+    """The gate on labelled pairs and on one-token changes of a corpus; false merges listed."""
+    changed(run, "project facts", [doc.text for doc in project_facts().docs], args)
     for path in args.files:
+        label = path.name.split(".")[0]
+        if "docs" in next(records(path), {}):
+            found = [doc.text for corpus in load_corpora(path) for doc in corpus.docs]
+            changed(run, label, found, args)
+            continue
         given = load_pairs(path)
         start = time.perf_counter()
         verdicts = judged(given, args.config)
         spent = time.perf_counter() - start
-        label = path.name.split(".")[0]
         run.table(
             f"{label}: n={len(given)} pairs, {len(given) * 5 / spent:,.0f} writes/s",
             list(gate_rows(verdicts)),
         )
         report_gate(run, label, verdicts)
+
+
+CALENDAR = tuple(
+    tuple(line.split())
+    for line in (
+        "Monday Tuesday Wednesday Thursday Friday Saturday Sunday",
+        "Mondays Tuesdays Wednesdays Thursdays Fridays Saturdays Sundays",
+        "January February March April May June July August September October November December",
+        "lunes martes miércoles jueves viernes sábado domingo",
+        "enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre",
+        "понедельник вторник среду четверг пятницу субботу воскресенье",
+        "понедельникам вторникам средам четвергам пятницам субботам воскресеньям",
+        "января февраля марта апреля мая июня июля августа сентября октября ноября декабря",
+    )
+)
+NEGATIONS = (  # the first that matches: a negation taken out, or one put in
+    (r"\b(?:not|[Nn]ever) ", ""), (r"\bcan't\b", "can"), (r"\bwon't\b", "will"), (r"n't\b", ""),
+    (r"\b[Нн]е ", ""), (r"\b[Nn]o ", ""),
+    (r"\b(is|are|was|were|can|must|will|should|has|have)\b", r"\1 not"),
+    (r"\b(es|son|está|están|se|hay|tiene|lleva|prefiere|necesita|usa)\b", r"no \1"),
+    (r"\b([а-яё]{2,}(?:ет|ит|ют|ят|ат|ут)(?:ся)?)\b", r"не \1"),
+)  # fmt: skip
+CHANGES = ("name", "number", "date", "negation", "last word")
+DUPLICATES = ("case", "punctuation", "spaces", "articles")
+
+
+def proper_names(texts: Sequence[str]) -> list[str]:
+    """Words that are capitalised inside a sentence and never written small, sorted.
+
+    >>> proper_names(["We asked Ann to call", "Then Call the boss", "a call on Monday"])
+    ['Ann']
+    """
+    small = {word for text in texts for word in re.findall(r"\w+", text) if word.islower()}
+    dates = {word for cycle in CALENDAR for word in cycle}
+    inside = {word for text in texts for word in re.findall(r"(?<=[^\W\d_] )[^\W\d_]{3,}", text)}
+    return sorted(w for w in inside - dates if w.istitle() and w.lower() not in small)
+
+
+def next_date(text: str) -> str:
+    """The text with its first weekday or month moved on by one.
+
+    >>> next_date("Closed on Sunday"), next_date("выходит 5 мая")
+    ('Closed on Monday', 'выходит 5 июня')
+    """
+    following = {
+        a: b for cycle in CALENDAR for a, b in zip(cycle, (*cycle[1:], cycle[0]), strict=True)
+    }
+    found = next((m for m in re.finditer(r"\w+", text) if m[0] in following), None)
+    return text[: found.start()] + following[found[0]] + text[found.end() :] if found else text
+
+
+def negated(text: str) -> str:
+    """The text with a negation taken out or put in; itself where no rule applies.
+
+    >>> negated("It is safe"), negated("No se publica"), negated("Логи не хранятся")
+    ('It is not safe', 'se publica', 'Логи хранятся')
+    """
+    for pattern, replacement in NEGATIONS:
+        if re.search(pattern, text):
+            return re.sub(pattern, replacement, text, count=1)
+    return text
+
+
+def altered(text: str, names: Sequence[str], other: str, rng: random.Random) -> dict[str, str]:
+    """The text after each kind of change; the kinds that find nothing to change are left out.
+
+    `names` replace one another; `other` gives the last word.
+
+    >>> made = altered("The port of Ann is 9", ["Ann", "Bo"], "we said no.", random.Random(1))
+    >>> made["name"], made["number"], made["last word"], made["articles"]
+    ('The port of Bo is 9', 'The port of Ann is 10', 'The port of Ann is no', 'port of Ann is 9')
+    """
+    name = next((word for word in re.findall(r"\w+", text) if word in names), None)
+    others = [word for word in names if word not in text]
+    runs = list(re.finditer(r"\d+", text))
+    number = rng.choice(runs) if runs else None
+    last, given = re.search(r"\w+(?=\W*$)", text), re.findall(r"\w+", other)
+    made = {
+        "name": re.sub(rf"\b{name}\b", rng.choice(others), text) if name and others else text,
+        "number": text[: number.start()] + str(int(number[0]) + 1).zfill(len(number[0]))
+        + text[number.end() :] if number else text,
+        "date": next_date(text),
+        "negation": negated(text),
+        "last word": text[: last.start()] + given[-1] + text[last.end() :]
+        if last and given and given[-1].casefold() != last[0].casefold() else text,
+        "case": text.lower(),
+        "punctuation": text if text.endswith("?") else text.rstrip("!") + "."
+        if not text.endswith(".") else text[:-1],
+        "spaces": "  ".join(text.split(" ")) + " ",
+        "articles": re.sub(r"(?i)\b(?:the|el|los|las|una?) ", "", text),
+    }  # fmt: skip
+    return {kind: new for kind, new in made.items() if new != text}
+
+
+def changes_of(texts: Sequence[str], n: int, seed: int) -> list[Pair]:
+    """n of the texts beside each change of them; the kind of change stands as the language."""
+    rng = random.Random(seed)
+    names = proper_names(texts)
+    kept = list(dict.fromkeys(texts))
+    return [
+        Pair(text, new, "same" if kind in DUPLICATES else "different", kind)
+        for text in rng.sample(kept, min(n, len(kept)))
+        for kind, new in altered(text, names, rng.choice(kept), rng).items()
+    ]
+
+
+def changed(run: Run, label: str, texts: Sequence[str], args: argparse.Namespace) -> None:
+    """One-token changes of the texts, of which none may be merged, and true duplicates."""
+    given = changes_of(texts, args.facts, run.record["seed"])
+    groups: dict[str, list[Verdict]] = {kind: [] for kind in (*CHANGES, *DUPLICATES)}
+    for v in judged(given, args.config):
+        groups[v.pair.lang].append(v)
+    rows = [
+        {
+            "change": kind,
+            "n": len(group),
+            "merged": mean([v.action == "reinforce" for v in group]),
+            "linked to it": mean([v.linked for v in group]),
+            "said update or contradiction":
+                mean([v.relation in ("update", "contradiction") for v in group]),
+        }
+        for kind, group in groups.items()
+    ]  # fmt: skip
+    n = len({pair.a for pair in given})
+    run.table(f"{label}: one-token changes and true duplicates of {n} facts", rows)
+    wrong = [v for kind in CHANGES for v in groups[kind] if v.action.startswith("reinforce")]
+    total = sum(len(groups[kind]) for kind in CHANGES)
+    run.figure(f"{label}: one-token changes merged", len(wrong), f"of {total}")
+    for v in wrong[:20]:
+        print(f"    [{v.pair.lang}] {v.pair.a[:90]!r} <- {v.pair.b[:90]!r}: {v.reason}")
+    same = [v for kind in DUPLICATES for v in groups[kind]]
+    known = mean([v.action == "reinforce" for v in same])
+    run.figure(f"{label}: true duplicates recognised", known, f"of {len(same)}")
+    missed = [v for v in same if v.action != "reinforce"]
+    for v in missed[:: max(1, len(missed) // 10)]:
+        print(f"    [{v.pair.lang}] {v.pair.a[:90]!r} <- {v.pair.b[:90]!r}: {v.reason}")
 
 
 def gate_rows(verdicts: Sequence[Verdict]) -> Iterator[Row]:
@@ -1018,7 +1709,291 @@ def refusal_rows(asked: Sequence[Asked]) -> Iterator[Row]:
         yield {**row, "all but 5, with gold": mean([a.refused for a in answerable])}
 
 
-# === 7. Writes ====================================================================================
+# === 8. Real facts and revisions ==================================================================
+# A hit counts where any gold text is among the first k of the ranking; `shown`, where it is among
+# the ten items of a default recall, so after the threshold. The scan ranks by cosine alone: it has
+# no threshold and refuses nothing. `rot` asks whether a fact that changed often stays current.
+
+
+class Reply(NamedTuple):
+    """How one engine answered one cue."""
+
+    query: Query
+    rank: int  # of the first gold text, from 0; DEPTH where it is not among so many
+    shown: bool
+    answer: str  # the first item at the default threshold; empty where the cue was refused
+
+    @property
+    def miss(self) -> str:
+        """What went wrong, in words; empty where nothing did."""
+        if not self.query.gold:
+            return f"answered: {self.answer[:70]}" if self.answer else ""
+        if self.rank >= 10:
+            return "not found" if self.rank >= DEPTH else f"rank {self.rank + 1}"
+        return "" if self.answer else f"refused, though rank {self.rank + 1}"
+
+
+def replies(engine: Engine, corpus: Corpus) -> list[Reply]:
+    """The corpus written and all its cues asked; the engine is closed."""
+    keys = written(engine, corpus.docs)
+    found = [reply(engine, q, {keys[gold] for gold in q.gold}) for q in corpus.queries]
+    engine.close()
+    return found
+
+
+def reply(engine: Engine, query: Query, gold: set[int]) -> Reply:
+    """One cue asked of one engine; only the product has a threshold."""
+    order = engine.search(query.text, DEPTH)
+    rank = next((i for i, key in enumerate(order) if key in gold), DEPTH)
+    if not isinstance(engine, RealMemory):
+        return Reply(query, rank, False, "")
+    items = engine.hippo.recall(query.text, k=10).items
+    shown = any(item.memory_id in gold for item in items)
+    return Reply(query, rank, shown, items[0].text if items else "")
+
+
+def reply_row(cues: str, asked: Mapping[str, Sequence[Reply]]) -> Row:
+    """One group of cues: hits of every engine, refusals of the product."""
+    row: Row = {"cues": cues, "n": len(asked["realMemory"])}
+    for engine, group in asked.items():
+        answerable, product = all(r.query.gold for r in group), not engine.endswith("scan")
+        if answerable:
+            row.update({f"{engine} @{k}": mean([r.rank < k for r in group]) for k in (1, 10)})
+        if answerable and product:
+            row[f"{engine} shown"] = mean([r.shown for r in group])
+        if product:
+            row[f"{engine} refused"] = mean([not r.answer for r in group])
+    return row
+
+
+def real(run: Run, args: argparse.Namespace) -> None:
+    """Project facts, or a set of your own: hits by kind of cue, refusals, merges; beside a scan."""
+    model = installed_model(run, args.model)
+    sets = {path.name.split(".")[0]: load_corpora(path) for path in args.files}
+    for label, corpora in (sets or {"project facts": [project_facts()]}).items():
+        asked = real_set(run, label, corpora, args.config, model)
+        for engine in ("realMemory", "model"):
+            misses = [r for r in asked.get(engine, ()) if r.miss]
+            rows = [{"cues": r.query.cat, "cue": r.query.text, "miss": r.miss} for r in misses[:80]]
+            if rows:
+                run.table(f"{label}, {engine}: {len(misses)} misses, the first {len(rows)}", rows)
+
+
+def real_set(
+    run: Run, label: str, corpora: Sequence[Corpus], config: MemoryConfig,
+    model: EmbeddingProvider | None = None,
+) -> dict[str, list[Reply]]:  # fmt: skip
+    """A set written and asked with every engine, and reported; the replies by engine."""
+    asked: dict[str, list[Reply]] = defaultdict(list)
+    merged: list[tuple[str, str]] = []
+    results: list[tuple[Doc, WriteResult]] = []
+    for given in corpora:
+        corpus = given._replace(queries=[noise_apart(query) for query in given.queries])
+        now = after_last(corpus.docs)
+        with scratch() as folder:
+            engine = RealMemory(folder / "plain", config, now=now)
+            asked["realMemory"] += replies(engine, corpus)
+            results += zip(corpus.docs, engine.results, strict=True)
+            merged += merges(corpus.docs, [result.memory_id for result in engine.results])
+            asked["scan"] += replies(cosine_scan(), corpus)
+            if model:
+                fused = RealMemory(folder / "fused", config, now=now, embedder=model)
+                asked["model"] += replies(fused, corpus)
+                asked["model scan"] += replies(Scan("", model.embed, cosine), corpus)
+    report_facts(run, label, differing(merged), results)
+    report_replies(run, f"{label}, n={len(results)} facts", label, asked)
+    return asked
+
+
+def noise_apart(query: Query) -> Query:
+    """The query with a category; `noise` in front where nothing answers it."""
+    if query.gold or query.cat.startswith("noise"):
+        return query._replace(cat=query.cat or "cues")
+    return query._replace(cat=f"noise {query.cat}".strip())
+
+
+def installed_model(run: Run, folder: Path | None) -> FastEmbedProvider | None:
+    """The model in the folder, REALMEMORY_MODEL_PATH or the cache; None where there is none."""
+    model = FastEmbedProvider(model_path=str(folder) if folder else None)
+    try:
+        model.load()
+    except StoreError as error:
+        run.skip("model", str(error))
+        return None
+    return model
+
+
+def report_facts(run: Run, label: str, merged: Sequence[tuple[str, str]],
+                 results: Sequence[tuple[Doc, WriteResult]]) -> None:  # fmt: skip
+    """What the gate did with facts that are all different."""
+    run.figure(f"{label}: facts merged into another", len(merged), f"of {len(results)}")
+    for a, b in merged[:10]:
+        print(f"    {b[:90]!r} into {a[:90]!r}")
+    decided = [(doc.body, result.decision) for doc, result in results]
+    taken = [(text, d) for text, d in decided if d.relation in ("update", "contradiction")]
+    run.figure(f"{label}: facts taken for a change of another", len(taken), f"of {len(results)}")
+    for text, decision in taken[:10]:
+        print(f"    {text[:90]!r}: {decision.reason}")
+
+
+def report_replies(run: Run, title: str, label: str, asked: Mapping[str, Sequence[Reply]]) -> None:
+    """Hits and refusals by kind and language, then the headline figures."""
+    cats = sorted({reply.query.cat for reply in asked["realMemory"]})
+    kinds = list(dict.fromkeys(cat.split()[0] for cat in cats))
+    groups = {
+        name: {
+            engine: [r for r in found if r.query.cat == name or r.query.cat.split()[0] == name]
+            for engine, found in asked.items()
+        }
+        for name in dict.fromkeys((*cats, *kinds))
+    }
+    run.table(f"{title}: hits and refusals", [reply_row(*pair) for pair in groups.items()])
+    for engine in (name for name in asked if not name.endswith("scan")):
+        name = label if engine == "realMemory" else f"{label} with {engine}"
+        for kind in kinds:
+            if all(r.query.gold for r in groups[kind][engine]):
+                for k in (1, 10):
+                    hits = [r.rank < k for r in groups[kind][engine]]
+                    run.figure(f"{name}: {kind} hits@{k}", mean(hits), f"of {len(hits)}")
+        for what, gold in (("noise", False), ("answerable", True)):
+            refused = [not r.answer for r in asked[engine] if bool(r.query.gold) is gold]
+            run.figure(f"{name}: {what} refused", mean(refused), f"of {len(refused)}")
+
+
+CITIES = (
+    "Lisbon Oslo Graz Porto Turin Ghent Malmo Riga Lyon Split Bilbao Leeds Bern Cork Gdansk Brno "
+    "Ulm Nantes Padua Tartu Vigo Aarhus Linz Bari"
+).split()
+PEOPLE = (
+    "Amara Bruno Chidi Dalia Emre Freya Goran Hiroko Ivo Jelena Kofi Leonor Mateo Nadia Oskar "
+    "Pilar Quentin Rosa Sven Tala Umar Vera Wanda Yusuf"
+).split()
+CHANGING = (  # a fact that changes, what it changes to, the cues that ask for it
+    ("The {} service listens on port {}", range(4100, 9000, 7),
+     ("which port does the {} service use?", "{} service port", "where does {} listen")),
+    ("The servers of the {} team stand in {}", CITIES,
+     ("where are the {} team's servers?", "{} servers city", "in which city is {} hosted")),
+    ("{1} is the owner of the {0} backlog", PEOPLE,
+     ("who owns the {} backlog?", "{} backlog owner", "who do I ask about the backlog of {}")),
+    ("The monthly budget of {} is {} euros", range(1150, 9000, 350),
+     ("how much may {} spend a month?", "{} budget", "what is the budget of {}")),
+    ("{} runs on version {} in production", [f"{i // 4 + 1}.{i % 4}.2" for i in range(24)],
+     ("which version of {} is in production?", "{} version", "what {} version do we run")),
+)  # fmt: skip
+SUBJECTS = (
+    "billing search catalog courier loyalty pricing returns checkout invoice warehouse".split()
+)
+
+
+class Changing(NamedTuple):
+    """A fact in all its versions, oldest first, and the cues that ask for it."""
+
+    versions: list[str]
+    cues: list[str]
+
+
+def changing_facts(versions: int, *, seed: int) -> list[Changing]:
+    """Fifty facts, their five shapes in turn for each subject; no version of a fact twice."""
+    rng = random.Random(seed)
+    return [
+        Changing(
+            [shape.format(subject, value) for value in rng.sample(list(values), versions)],
+            [cue.format(subject) for cue in cues],
+        )
+        for subject in SUBJECTS
+        for shape, values, cues in CHANGING
+    ]
+
+
+def rot(run: Run, args: argparse.Namespace) -> None:
+    """Fifty facts revised again and again among writes that nobody reads: what is current?"""
+    seed = run.record["seed"]
+    facts = changing_facts(args.revisions + 1, seed=seed)
+    strange = made_up(min(args.writes // 2, 5_000), seed=seed)
+    unread = [fact for fact, _ in strange] + corpus_of(args.writes - len(strange))
+    random.Random(seed).shuffle(unread)
+    with scratch() as folder:
+        revised = asked_of_changing(folder / "revised", facts, unread, args.config)
+        once = [fact._replace(versions=fact.versions[-1:]) for fact in facts]
+        control = asked_of_changing(folder / "once", once, unread, args.config)
+    rows = [
+        currency(shape, revised[i::len(CHANGING)], control[i::len(CHANGING)])
+        for i, (shape, *_) in enumerate(CHANGING)
+    ]  # fmt: skip
+    run.table(
+        f"rot: {len(facts)} facts revised {args.revisions} times among {len(unread):,} writes, "
+        f"{len(revised)} cues, beside a store of the last versions",
+        rows,
+    )
+    total = currency("all", revised, control)
+    for name in ("current first", "first, never revised", "old as current", "refused"):
+        run.figure(f"rot: {name}", total[name], f"of {len(revised)}")
+    able = [now.first for now, then in zip(revised, control, strict=True) if then.first]
+    run.figure("rot: current first where a fact never revised is", mean(able), f"of {len(able)}")
+    for answer in [answer for answer in revised if not answer.first][:20]:
+        shown = answer.packet.items[0].text[:80] if answer.packet.items else answer.packet.reason
+        print(f"    {answer.packet.query!r}: {shown}")
+
+
+class Current(NamedTuple):
+    """What one cue brought for a fact that changes."""
+
+    packet: RecallPacket
+    first: bool  # the last version is the first item
+    old: bool  # an earlier version is shown without its end
+
+
+def asked_of_changing(
+    folder: Path, facts: Sequence[Changing], unread: Sequence[str], config: MemoryConfig
+) -> list[Current]:
+    """The facts revised a day apart, each day other writes and a sleep; then every cue asked.
+
+    First every fact's first cue, in the order of `facts`, then the second ones, and so on.
+    """
+    now, steps = [FIXED_NOW], len(facts[0].versions)
+    with Hippocampus.open(folder, config=config, clock=lambda: now[0]) as hippo:
+        heads = [hippo.remember(fact.versions[0]).memory_id for fact in facts]
+        for step in range(steps):
+            hippo.remember_many(unread[step::steps])
+            if step:
+                heads = [
+                    hippo.revise(head, fact.versions[step]).memory_id
+                    for head, fact in zip(heads, facts, strict=True)
+                ]
+            hippo.consolidate()
+            now[0] += 86_400
+        return [
+            current(hippo.recall(fact.cues[i]), head, fact)
+            for i in range(len(facts[0].cues))
+            for head, fact in zip(heads, facts, strict=True)
+        ]
+
+
+def current(packet: RecallPacket, head: int, fact: Changing) -> Current:
+    """A packet judged: the head must hold the last version, word for word."""
+    best = [(item.memory_id, item.text) for item in packet.items[:1]]
+    old = any(
+        item.text in fact.versions[:-1] and item.valid_to is None
+        for item in (*packet.items, *packet.context)
+    )
+    return Current(packet, best == [(head, fact.versions[-1])], old)
+
+
+def currency(shape: str, revised: Sequence[Current], control: Sequence[Current]) -> Row:
+    """How the facts of one shape are recalled after their last revision, and without any."""
+    return {
+        "fact": shape,
+        "cues": len(revised),
+        "current first": mean([answer.first for answer in revised]),
+        "first, never revised": mean([answer.first for answer in control]),
+        "old as current": mean([answer.old for answer in revised]),
+        "refused": mean([answer.packet.abstained for answer in revised]),
+        "p50 ms": median([answer.packet.latency_ms for answer in revised]),
+        "p50 ms, never revised": median([answer.packet.latency_ms for answer in control]),
+    }
+
+
+# === 9. Writes ====================================================================================
 # The floor is what any durable store must do: a row, its FTS entry, its event, one commit. The
 # share of that rate is what analysis, gate, links and index leave.
 
@@ -1112,7 +2087,7 @@ def write_row(size: int, bulk: float, ours: Sequence[float], theirs: Sequence[fl
     }
 
 
-# === 8. Processes =================================================================================
+# === 10. Processes ================================================================================
 # Hooks and servers are paid as whole processes: interpreter, import (compiled anew for a script,
 # from the bytecode cache for a module), opening, answer.
 
@@ -1233,7 +2208,7 @@ def working_sleep(run: Run, folder: Path, texts: Sequence[str], rounds: int) -> 
     model = folder / "unslept"
     with Hippocampus.open(model) as hippo:
         hippo.remember_many(texts)
-        for _, cue in planted(texts, 50, seed=SEED):
+        for _, cue in excerpts(texts, 50, seed=SEED):
             packet = hippo.recall(cue)
             if packet.items:
                 hippo.reflect([item.memory_id for item in packet.items], 0.5)
@@ -1266,7 +2241,7 @@ def inner_sleep(store: Path) -> float:
         return timed(hippo.consolidate)
 
 
-# === 9. Contention ================================================================================
+# === 11. Contention ===============================================================================
 # Traces are counted by SQL in the file itself, not by the product's own report.
 
 
@@ -1385,19 +2360,56 @@ def missing(path: Path, acks: Iterable[Ack]) -> list[Ack]:
     return [ack for ack in acks if ack.id not in held or (ack.created and held[ack.id] != ack.text)]
 
 
-# === 10. Scale ====================================================================================
-# Cues are 8 words in a row of a stored sentence; beyond the harvested sentences the corpus consists
-# of numbered variants, the hardest neighbours for a ranking and for the gate.
+# === 12. Scale ====================================================================================
+# Latency is taken with the costliest cues, 8 words in a row of a stored sentence; beyond the
+# harvested sentences the corpus consists of numbered variants, the hardest neighbours for a ranking
+# and for the gate. Quality is taken with planted facts, which stand among the first texts and are
+# asked in other words: half about made-up names, half told apart only by two common words together.
 
 
-def planted(texts: Sequence[str], n: int, *, seed: int) -> list[tuple[int, str]]:
-    """n (index of a text, cue of up to 8 of its words in a row)."""
+def excerpts(texts: Sequence[str], n: int, *, seed: int) -> list[tuple[str, str]]:
+    """n (text, cue of up to 8 of its words in a row)."""
     rng = random.Random(seed)
     found = []
-    for i in rng.sample(range(len(texts)), min(n, len(texts))):
-        words = re.findall(r"\w+", texts[i])
+    for text in rng.sample(texts, min(n, len(texts))):
+        words = re.findall(r"\w+", text)
         start = rng.randrange(max(1, len(words) - 7))
-        found.append((i, " ".join(words[start : start + 8])))
+        found.append((text, " ".join(words[start : start + 8])))
+    return found
+
+
+LOOKS = "red small broken heavy spare empty wooden steel round old cheap wide".split()
+THINGS = "table window key file box clock lamp bridge engine bottle map bell".split()
+STORIES = (
+    ("The {} {} stands beside the {}", "where did we put the {} {}?",
+     "elevator archive kitchen workshop garage terrace".split()),
+    ("The {} {} was borrowed by {}", "who has taken the {} {}?", PEOPLE[:6]),
+)  # fmt: skip
+
+
+def planted(n: int, *, seed: int) -> list[tuple[str, str]]:
+    """n (fact, cue in other words): half with a name of its own, half with none."""
+    rng = random.Random(seed)
+    pairs = rng.sample([(look, thing) for look in LOOKS for thing in THINGS], (n // 2 + 1) // 2)
+    told = [
+        (fact.format(*pair, rng.choice(values)), cue.format(*pair))
+        for pair in pairs
+        for fact, cue, values in STORIES
+    ]
+    named = made_up(n - len(told), seed=seed)
+    return rng.sample(told + named, n)
+
+
+def sown(texts: Sequence[str], facts: Sequence[str], within: int, *, seed: int) -> list[str]:
+    """The texts with the facts in order at random places among the first `within` of the result.
+
+    >>> sown(["a", "b", "c", "d"], ["X", "Y"], 4, seed=1)
+    ['a', 'X', 'Y', 'b', 'c', 'd']
+    """
+    found = list(texts)
+    places = sorted(random.Random(seed).sample(range(within), len(facts)))
+    for place, fact in zip(places, facts, strict=True):
+        found.insert(place, fact)
     return found
 
 
@@ -1430,19 +2442,32 @@ def fresh_recall(store: Path, cue: str) -> tuple[float, float]:
 
 
 def scale(run: Run, args: argparse.Namespace) -> None:
-    """Recall latency, size and memory at growing n, beside FTS5 and an exact vector scan."""
+    """Recall latency, quality, size and memory at growing n, beside FTS5 and a vector scan."""
     sizes = [n for n in (1_000, 10_000, 30_000, 100_000, 300_000, 1_000_000) if n < args.n]
     sizes = [n for n in sizes if n >= 10_000 or args.n <= 10_000] + [args.n]
-    texts = corpus_of(args.n)
+    facts = planted(min(200, sizes[0] // 5), seed=run.record["seed"])
+    texts = sown(corpus_of(args.n - len(facts)), [fact for fact, _ in facts], sizes[0],
+                 seed=run.record["seed"])  # fmt: skip
     rows: list[Row] = []
+    quality: list[Row] = []
     fts, held = Fts("FTS5", "unicode61"), 0
     with scratch() as folder, Hippocampus.open(folder / "store") as hippo:
         for n in sizes:
             grown = grow(hippo, fts, texts[held:n], held)
             held = n
             rows += scale_rows(run, folder / "store", hippo, fts, texts[:n], grown, args.cues)
+            quality.append(quality_row(hippo, fts, texts[:n], facts))
     fts.close()
     run.table(f"scale to n={args.n:,}: {args.cues} cues of 8 words from stored sentences", rows)
+    run.table(f"scale to n={args.n:,}: {len(facts)} planted facts asked in other words", quality)
+    at_size = {(row["engine"], row["traces"]): row for row in rows}
+    for n in [n for n in sizes if n > 10_000]:
+        for p in ("p50 ms", "p95 ms"):
+            ours, theirs = (at_size[engine, n][p] / at_size[engine, 10_000][p]
+                            for engine in ("realMemory", "FTS5 bm25, OR"))  # fmt: skip
+            run.figure(f"recall {p[:3]} at {n:,} against 10,000", ours, f"FTS5 {theirs:.1f}")
+    for name in ("hits@10", "candidates", "noise refused"):
+        run.figure(f"planted at {args.n:,}: {name}", quality[-1][name])
 
 
 def grow(hippo: Hippocampus, fts: Fts, texts: Sequence[str], held: int) -> float:
@@ -1462,17 +2487,10 @@ def scale_rows(
     run: Run, store: Path, hippo: Hippocampus, fts: Fts, texts: Sequence[str], grown: float, n: int
 ) -> list[Row]:
     """One row per engine at this size; realMemory's has disk, memory and first recall."""
-    cues = planted(texts, n, seed=run.record["seed"])
+    cues = excerpts(texts, n, seed=run.record["seed"])
     size = len(texts)
-
-    def ours(cue: str) -> list[str]:
-        return [item.text for item in hippo.recall(cue, k=10, min_confidence=0.0).items]
-
-    def theirs(cue: str) -> list[str]:
-        return [texts[i] for i in fts.search(cue, 10)]
-
-    first = probed("realMemory", ours, texts, cues)
-    second = probed("FTS5 bm25, OR", theirs, texts, cues)
+    first = probed("realMemory", lambda cue: ten_of(hippo, cue), size, cues)
+    second = probed("FTS5 bm25, OR", lambda cue: ten_of(fts, cue, texts), size, cues)
     disk = sum(p.stat().st_size for p in store.glob("memory.db*"))
     fresh = [fresh_recall(store, cue) for _, cue in cues[:5]]
     first.update(
@@ -1488,28 +2506,85 @@ def scale_rows(
     return [first, second, *([latency_row("numpy scan, 384-d", size, scan)] if scan else [])]
 
 
+def ten_of(engine: Hippocampus | Fts, cue: str, texts: Sequence[str] = ()) -> list[str]:
+    """The ten best texts; FTS5 knows them by their place in `texts`."""
+    if isinstance(engine, Fts):
+        return [texts[i] for i in engine.search(cue, 10)]
+    return [item.text for item in engine.recall(cue, k=10, min_confidence=0.0).items]
+
+
+def quality_row(
+    hippo: Hippocampus, fts: Fts, texts: Sequence[str], facts: Sequence[tuple[str, str]]
+) -> Row:
+    """What size does to the planted facts, to their candidates, to refusals and to an empty cue."""
+    size, rng = len(texts), random.Random(len(texts))
+    row = probed("", lambda cue: ten_of(hippo, cue), size, facts)
+    theirs = probed("", lambda cue: ten_of(fts, cue, texts), size, facts)
+    voted = [candidates(hippo, cue) for _, cue in facts]
+    ids = {fact: ident for ident, fact in traces_of(hippo, [fact for fact, _ in facts])}
+    noise = [*NOISE_CUES, *(query.text for query in project_facts().queries if not query.gold)]
+    nothing = [" ".join("".join(rng.choices("bcdfghjkqvwxz", k=9)) for _ in "abc")
+               for _ in range(50)]  # fmt: skip
+    empty = latency_row("", size, [timed(lambda c=cue: hippo.recall(c)) for cue in nothing])  # type: ignore[misc]
+    return {
+        "traces": size,
+        "hits@10": row["hits@10"],
+        "FTS5 hits@10": theirs["hits@10"],
+        "candidates": mean([ids.get(fact) in found
+                            for (fact, _), found in zip(facts, voted, strict=True)]),
+        "noise refused": mean([hippo.recall(cue).abstained for cue in noise]),
+        "planted refused": mean([hippo.recall(cue).abstained for _, cue in facts]),
+        "p50 ms": row["p50 ms"],
+        "p95 ms": row["p95 ms"],
+        "p95/p50": row["p95/p50"],
+        "nothing p50 ms": empty["p50 ms"],
+        "nothing p95 ms": empty["p95 ms"],
+    }  # fmt: skip
+
+
+def candidates(hippo: Hippocampus, cue: str) -> list[int]:
+    """The traces that votes hand to the rerank, best first: what L1 alone finds."""
+    index, seen = hippo.store.index, []
+    vote = index.vote
+
+    def watched(*args: Any, **named: Any) -> dict[int, float]:
+        seen.append(vote(*args, **named))
+        return seen[-1]
+
+    with patch.object(index, "vote", watched):
+        hippo.recall(cue, k=10, min_confidence=0.0)
+    return nlargest(hippo.config.rerank, seen[0], key=seen[0].__getitem__) if seen else []
+
+
+def traces_of(hippo: Hippocampus, texts: Sequence[str]) -> list[tuple[int, str]]:
+    """(id, text) of the traces with these very texts, by SQL."""
+    with closing(sqlite3.connect(hippo.store.path)) as db:
+        marks = ", ".join("?" * len(texts))
+        return db.execute(f"SELECT id, text FROM traces WHERE text IN ({marks})", texts).fetchall()
+
+
 def probed(
     engine: str,
     search: Callable[[str], list[str]],
-    texts: Sequence[str],
-    cues: Sequence[tuple[int, str]],
+    size: int,
+    cues: Sequence[tuple[str, str]],
 ) -> Row:
-    """Latency over the cues after a warm-up, and how often the cue's own sentence comes back."""
+    """Latency over (wanted text, cue) after a warm-up; how often the text is among the found."""
     for _, cue in cues[:5]:
         search(cue)
     spent, hits = [], 0
-    for i, cue in cues:
+    for wanted, cue in cues:
         start = time.perf_counter()
         found = search(cue)
         spent.append(time.perf_counter() - start)
-        hits += texts[i] in found
-    return {**latency_row(engine, len(texts), spent), "hits@10": hits / len(cues)}
+        hits += wanted in found
+    return {**latency_row(engine, size, spent), "hits@10": hits / len(cues)}
 
 
 def latency_row(engine: str, n: int, values: Sequence[float]) -> Row:
     """The first columns of a scale row."""
     p50, p95 = median(values) * 1000, quantile(values, 0.95) * 1000
-    return {"engine": engine, "traces": n, "p50 ms": p50, "p95 ms": p95}
+    return {"engine": engine, "traces": n, "p50 ms": p50, "p95 ms": p95, "p95/p50": p95 / p50}
 
 
 def scan_latencies(n: int, cues: int, run: Run) -> list[float]:
@@ -1531,7 +2606,7 @@ def scan_latencies(n: int, cues: int, run: Run) -> list[float]:
     return [timed(lambda probe=probe: scan(probe)) for probe in probes]  # type: ignore[misc]
 
 
-# === 11. Quick ====================================================================================
+# === 13. Quick ====================================================================================
 # What runs everywhere in under a minute, data or not.
 
 OWN_PAIRS = (
@@ -1598,6 +2673,7 @@ def quick(run: Run, args: argparse.Namespace) -> None:
     """A minute's check of everything that needs no data; `retrieval` on the files that exist."""
     print("\nA smoke test on made-up facts: no evidence of quality on real text.")
     smoke(run, made_up(300, seed=run.record["seed"]), 100)
+    real_set(run, "project facts", [project_facts()], args.config)
     report_gate(run, "own pairs", gate_table(run))
     writes(run, argparse.Namespace(rounds=5, each=60, sizes=[2000]))
     startup_smoke(run)
@@ -1650,12 +2726,14 @@ def startup_smoke(run: Run) -> None:
     run.table("whole processes against python -c 'import sqlite3, json', n=5 rounds", rows)
 
 
-# === 12. Command line =============================================================================
+# === 14. Command line =============================================================================
 
 COMMANDS: dict[str, Callable[[Run, argparse.Namespace], None]] = {
     "quick": quick,
     "retrieval": retrieval,
     "ablation": ablation,
+    "real": real,
+    "rot": rot,
     "pairs": pairs,
     "abstain": abstain,
     "writes": writes,
@@ -1679,15 +2757,22 @@ def parser() -> argparse.ArgumentParser:
     }
     for one in made.values():
         one.add_argument("--seed", type=int, default=SEED)
-    for name in ("quick", "retrieval", "ablation", "pairs", "abstain"):
-        nargs = "*" if name == "quick" else "+"
-        made[name].add_argument("files", type=Path, nargs=nargs, metavar="FILE")
+    for name in ("quick", "retrieval", "ablation", "real", "rot", "pairs", "abstain"):
+        nargs = "*" if name in ("quick", "real", "pairs") else "+"
+        if name != "rot":
+            made[name].add_argument("files", type=Path, nargs=nargs, metavar="FILE")
         made[name].add_argument("--set", action="append", default=[], metavar="NAME=VALUE",
                                 help="override a field of MemoryConfig")  # fmt: skip
     for name in ("quick", "retrieval"):
         made[name].add_argument("--pooled", action="store_true", help="all stores in one")
         made[name].add_argument("--no-rivals", dest="rivals", action="store_false")
     made["ablation"].add_argument("--pairs", type=Path, help="pairs for the gate's own ablation")
+    made["real"].add_argument("--model", type=Path, metavar="DIR",
+                              help="fastembed's model; also REALMEMORY_MODEL_PATH")  # fmt: skip
+    made["rot"].add_argument("--writes", type=int, default=10_000)
+    made["rot"].add_argument("--revisions", type=int, choices=range(1, 22), default=20,
+                             metavar="1..21")  # fmt: skip
+    made["pairs"].add_argument("--facts", type=int, default=200, help="facts to change")
     made["writes"].add_argument("--sizes", type=int, nargs="+", default=[1_000, 10_000])
     made["writes"].add_argument("--rounds", type=int, default=9)
     made["writes"].add_argument("--each", type=int, default=150, help="writes a round")
