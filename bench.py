@@ -1681,9 +1681,11 @@ def startup_smoke(run: Run) -> None:
 # === 12. Peers ====================================================================================
 # Search libraries and other local memories, each in a process of its own with a scratch home, no
 # network for a model, and a time limit: one that fails, hangs or prints is named and stops nobody.
-# All write to a folder of their own. Vectors are made beforehand, the same for all that take some,
-# so no figure holds the time of an embedder. A memory that takes a batch gets one, others get their
-# texts one at a time; each in the best mode that works on a machine without a service or download.
+# All write to a folder of their own. Vectors are made beforehand, the same for all that are given
+# some, so no time holds an embedder's. A memory that takes a batch gets one, others get their texts
+# one at a time. Each runs in the best mode that needs no service and no download: one that wants
+# vectors gets those of the hashing embedder, and those of --model in a second row; one that can do
+# without has its keyword mode in the first.
 
 
 class Vectors:
@@ -1997,7 +1999,7 @@ def peers(run: Run, args: argparse.Namespace) -> None:
                     run.skip(f"{peer.name} ({kind})", result)
                     continue
                 rows.append(peer_row(peer, kind, *result, seed=run.record["seed"]))
-                print(f"  {rows[-1]['engine']}: R@10 {rows[-1]['R@10']:.3f}", flush=True)
+                print(f"  {rows[-1]['engine']} ({kind}): R@10 {rows[-1]['R@10']:.3f}", flush=True)
         n = sum(len(corpus.docs) for corpus in corpora)
         asked = sum(bool(query.gold) for corpus in corpora for query in corpus.queries)
         limit = f", at most {args.limit} a store" if args.limit else ""
@@ -2164,7 +2166,8 @@ def parser() -> argparse.ArgumentParser:
                                help="a fastembed model: vectors of a second kind")  # fmt: skip
     made["peers"].add_argument("--limit", type=int, help="at most so many questions a store")
     made["peers"].add_argument("--timeout", type=float, default=900, help="seconds an engine has")
-    made["peers"].add_argument("--only", nargs="+", choices=[peer.name for peer in PEERS])
+    made["peers"].add_argument("--only", nargs="+", metavar="NAME",
+                               choices=[peer.name for peer in PEERS])  # fmt: skip
     made["ablation"].add_argument("--pairs", type=Path, help="pairs for the gate's own ablation")
     made["writes"].add_argument("--sizes", type=int, nargs="+", default=[1_000, 10_000])
     made["writes"].add_argument("--rounds", type=int, default=9)
