@@ -2000,6 +2000,8 @@ def peers(run: Run, args: argparse.Namespace) -> None:
                     continue
                 rows.append(peer_row(peer, kind, *result, seed=run.record["seed"]))
                 print(f"  {rows[-1]['engine']} ({kind}): R@10 {rows[-1]['R@10']:.3f}", flush=True)
+        if not rows:
+            continue
         n = sum(len(corpus.docs) for corpus in corpora)
         asked = sum(bool(query.gold) for corpus in corpora for query in corpus.queries)
         limit = f", at most {args.limit} a store" if args.limit else ""
@@ -2081,7 +2083,7 @@ def apart(
         process.start()
         theirs.close()
         try:
-            result = ours.recv() if ours.poll(timeout_s) else f"not done in {timeout_s:.0f} s"
+            result = ours.recv() if ours.poll(timeout_s) else f"not done in {timeout_s:g} s"
         except EOFError:
             result = "its process ended without a result"
         process.join(5 if not isinstance(result, str) else 0)  # lets a library clean up
