@@ -1863,7 +1863,8 @@ class MemPalace:
 class AdaptiveMemory:
     """adaptive-memory: cosine with a bonus for keywords; without a model its keyword mode.
 
-    A key is one word that no question holds, and is kept out of the vectors.
+    A key is one word that no question holds, and is kept out of the vectors; it refuses more than
+    20,000 characters, so longer texts are cut.
     """
 
     name = "adaptive-memory"
@@ -1884,7 +1885,7 @@ class AdaptiveMemory:
 
     def write(self, docs: Sequence[Doc]) -> list[int]:
         for i, doc in enumerate(docs):
-            self.store.store(f"key{i}", spoken(doc))
+            self.store.store(f"key{i}", spoken(doc)[:20_000])
         return list(range(len(docs)))
 
     def search(self, text: str, k: int) -> list[int]:
