@@ -7,6 +7,7 @@
                                              what lost; feedback replayed; a year of forgetting
     python bench.py real [FILE]              built-in project facts or your own set, three kinds of
                                              cue, beside a cosine scan (--model DIR: with a model)
+    python bench.py peers FILE...            search engines and memories from PyPI (--model DIR)
     python bench.py rot                      facts revised 20 times among 10,000 writes (--writes)
     python bench.py pairs [FILE...]          what the novelty gate does with pairs of facts and with
                                              one-token changes of project facts or of a set's docs
@@ -23,14 +24,15 @@ as one JSON object. Times are wall times after a warm-up: medians and 95th perce
 rivals are named as skipped.
 
 Data files, one JSON object a line (gzip allowed):
-  retrieval, real, pairs,
+  retrieval, peers, real, pairs,
   abstain, ablation              {"store", "docs": [{id, text, speaker, session, date, caption?}],
                                   "queries": [{id, text, gold: [doc ids], cat}]}
                                  (of your own for `real`: cat names the kind of cue, as in
                                  "exact en"; an empty gold makes it noise; session may be left out)
   pairs                          {"a", "b", "relation": same|different|update|contradiction, "lang"}
                                   or {"a", "b", "label": 1|0}
-Needs nothing but Python; `bm25s` and `numpy` are measured beside it where they are installed.
+Needs nothing but Python; the rivals named in pyproject.toml's group `rivals` are measured beside
+it where they are installed.
 """
 
 from __future__ import annotations
@@ -38,6 +40,7 @@ from __future__ import annotations
 import argparse
 import ast
 import gzip
+import importlib.metadata
 import importlib.util
 import json
 import multiprocessing
@@ -53,10 +56,12 @@ import sys
 import sysconfig
 import tempfile
 import time
+from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
+from functools import lru_cache
 from heapq import nlargest
 from itertools import count, islice
 from pathlib import Path
@@ -74,7 +79,6 @@ from realmemory import (
     WriteResult,
     cosine,
     sdr,
-    sparse_cosine,
 )
 
 HERE = Path(__file__).resolve().parent
@@ -763,8 +767,9 @@ def project_facts() -> Corpus:
 
 
 # === 5. Engines ===================================================================================
-# All engines get the same texts (the caption appended), FTS5 and bm25s with the speaker in front,
-# and are held in memory: the disk, the gate and the journal are paid by realMemory alone.
+# All engines get the same texts: the caption appended and, where the engine has no place for a
+# speaker, the speaker in front. Without a folder, rivals are held in memory: the disk, the gate and
+# the journal are then paid by realMemory alone.
 
 
 class Engine(Protocol):
@@ -824,10 +829,12 @@ def remembered(doc: Doc) -> Row:
 class Fts:
     """SQLite's FTS5: bm25 over an OR of the cue's words, each quoted."""
 
-    def __init__(self, name: str, tokenize: str, stop: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, name: str, tokenize: str, stop: frozenset[str] = frozenset(), path: str = ":memory:"
+    ) -> None:
         self.name = name
         self.stop = stop
-        self.db = sqlite3.connect(":memory:", isolation_level=None)
+        self.db = sqlite3.connect(path, isolation_level=None)
         self.db.execute(f"CREATE VIRTUAL TABLE doc USING fts5(text, tokenize='{tokenize}')")
 
     def write(self, docs: Sequence[Doc]) -> list[int]:
@@ -855,9 +862,10 @@ class Bm25s:
 
     name = "bm25s"
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path | None = None) -> None:
         self.lib: Any = importlib.import_module("bm25s")
         self.index: Any = self.lib.BM25()
+        self.folder = folder
         self.size = 0
 
     def write(self, docs: Sequence[Doc]) -> list[int]:
@@ -865,6 +873,8 @@ class Bm25s:
         self.index.index(
             self.lib.tokenize(texts, stopwords="en", show_progress=False), show_progress=False
         )
+        if self.folder:
+            self.index.save(str(self.folder))
         self.size = len(texts)
         return list(range(self.size))
 
@@ -898,7 +908,7 @@ class Scan:
 
 def cosine_scan() -> Scan:
     """The naive memory: the hashing embedder's vectors, all compared."""
-    return Scan("cosine scan", HashingEmbedder().features, sparse_cosine)
+    return Scan("cosine scan", HashingEmbedder().embed, cosine)
 
 
 def shared_units() -> Scan:
@@ -1358,8 +1368,8 @@ def pairs_by_setting(
     run: Run, label: str, pairs: Sequence[Pair], settings: Mapping[str, MemoryConfig]
 ) -> None:
     """False merges of the gate under each setting, and of a cosine alone."""
-    features = HashingEmbedder().features
-    near = [sparse_cosine(features(pair.a), features(pair.b)) for pair in pairs]
+    embed = HashingEmbedder().embed
+    near = [cosine(embed(pair.a), embed(pair.b)) for pair in pairs]
     merged = {
         name: [v.action == "reinforce" for v in judged(pairs, config)]
         for name, config in settings.items()
@@ -2726,7 +2736,455 @@ def startup_smoke(run: Run) -> None:
     run.table("whole processes against python -c 'import sqlite3, json', n=5 rounds", rows)
 
 
-# === 14. Command line =============================================================================
+# === 14. Peers ====================================================================================
+# Search libraries and other local memories, each in a process of its own with a scratch home, no
+# network for a model, and a time limit: one that fails, hangs or prints is named and stops nobody.
+# All write to a folder of their own. Vectors are made beforehand, the same for all that are given
+# some, so no time holds an embedder's. A memory that takes a batch gets one, others get their texts
+# one at a time. Each runs in the best mode that needs no service and no download: one that wants
+# vectors gets those of the hashing embedder, and those of --model in a second row; one that can do
+# without has its keyword mode in the first.
+
+
+class Vectors:
+    """An embedder whose vectors are ready: of the hashing embedder or of a model in a folder."""
+
+    def __init__(self, model: Path | None, texts: Iterable[str]) -> None:
+        inner = embedder_at(model)
+        self.model, self.name, self.dim = model, inner.name, inner.dim
+        self.recommended_thresholds = inner.recommended_thresholds
+        self.made = {text: array("f", inner.embed(text)) for text in dict.fromkeys(texts)}
+
+    def embed(self, text: str) -> Sequence[float]:
+        """The vector of a text; made now if it was not among the texts."""
+        if text not in self.made:
+            self.made[text] = array("f", embedder_at(self.model).embed(text))
+        return self.made[text]
+
+    embed_query = embed
+
+    def matrix(self, texts: Sequence[str]) -> Any:
+        """The vectors as rows of a numpy array, float32."""
+        numpy: Any = importlib.import_module("numpy")
+        return numpy.array([self.embed(text) for text in texts], dtype="float32")
+
+
+@lru_cache(maxsize=1)
+def embedder_at(model: Path | None) -> EmbeddingProvider:
+    """The model in a folder, else the hashing embedder; one per process."""
+    return FastEmbedProvider(model_path=str(model)) if model else HashingEmbedder()
+
+
+class Cosine:
+    """Every vector compared with numpy: what no approximate index can be better than."""
+
+    name = "exact cosine"
+
+    def __init__(self, folder: Path, vectors: Vectors) -> None:
+        self.numpy: Any = importlib.import_module("numpy")
+        self.path, self.vectors = folder / "vectors.npy", vectors
+
+    def write(self, docs: Sequence[Doc]) -> list[int]:
+        self.rows = self.vectors.matrix([doc.spoken for doc in docs])
+        self.numpy.save(self.path, self.rows)
+        return list(range(len(docs)))
+
+    def search(self, text: str, k: int) -> list[int]:
+        scores = self.rows @ self.vectors.matrix([text])[0]
+        return [int(key) for key in self.numpy.argsort(-scores)[:k]]
+
+    def close(self) -> None: ...
+
+
+class SqliteVec:
+    """The sqlite-vec extension: a vec0 table with cosine distance, one transaction."""
+
+    name = "sqlite-vec"
+
+    def __init__(self, folder: Path, vectors: Vectors) -> None:
+        self.vectors = vectors
+        self.db = sqlite3.connect(folder / "vectors.db", isolation_level=None)
+        if not hasattr(self.db, "enable_load_extension"):
+            raise RuntimeError("this Python's sqlite3 loads no extensions")
+        self.db.enable_load_extension(True)
+        importlib.import_module("sqlite_vec").load(self.db)
+        self.db.execute(
+            "CREATE VIRTUAL TABLE doc USING "
+            f"vec0(vector float[{vectors.dim}] distance_metric=cosine)"
+        )
+
+    def write(self, docs: Sequence[Doc]) -> list[int]:
+        self.db.execute("BEGIN")
+        self.db.executemany(
+            "INSERT INTO doc(rowid, vector) VALUES (?, ?)",
+            [(i, self.packed(doc.spoken)) for i, doc in enumerate(docs)],
+        )
+        self.db.execute("COMMIT")
+        return list(range(len(docs)))
+
+    def packed(self, text: str) -> bytes:
+        """A text's vector as the extension reads it."""
+        return array("f", self.vectors.embed(text)).tobytes()
+
+    def search(self, text: str, k: int) -> list[int]:
+        sql = "SELECT rowid FROM doc WHERE vector MATCH ? AND k = ? ORDER BY distance"
+        return [row[0] for row in self.db.execute(sql, (self.packed(text), k))]
+
+    def close(self) -> None:
+        self.db.close()
+
+
+class Chroma:
+    """A persistent chromadb collection, cosine space, vectors given, texts stored beside them."""
+
+    name = "chromadb"
+
+    def __init__(self, folder: Path, vectors: Vectors) -> None:
+        chromadb: Any = importlib.import_module("chromadb")
+        settings = chromadb.Settings(anonymized_telemetry=False)
+        client = chromadb.PersistentClient(str(folder), settings)
+        self.vectors = vectors
+        self.batch = client.get_max_batch_size()
+        self.collection = client.create_collection(
+            "docs", metadata={"hnsw:space": "cosine"}, embedding_function=None
+        )
+
+    def write(self, docs: Sequence[Doc]) -> list[int]:
+        texts = [doc.spoken for doc in docs]
+        for start in range(0, len(texts), self.batch):
+            part = texts[start : start + self.batch]
+            self.collection.add(
+                ids=[str(start + i) for i in range(len(part))],
+                embeddings=self.vectors.matrix(part),
+                documents=part,
+            )
+        return list(range(len(texts)))
+
+    def search(self, text: str, k: int) -> list[int]:
+        found = self.collection.query(
+            query_embeddings=self.vectors.matrix([text]), n_results=k, include=[]
+        )
+        return [int(key) for key in found["ids"][0]]
+
+    def close(self) -> None: ...
+
+
+class MemPalace:
+    """MemPalace: a drawer a text, candidates of both kinds ("union"), its own hybrid ranking.
+
+    Its embedding function, a download at first use, is replaced by the vectors given. A drawer is
+    a whole text, where its miner would cut a long one; the default strategy ("vector") is poorer.
+    """
+
+    name = "MemPalace"
+
+    def __init__(self, folder: Path, vectors: Vectors) -> None:
+        class Given:
+            """What MemPalace and chromadb ask of an embedding function."""
+
+            def name(self) -> str:
+                return "default"
+
+            def __call__(self, input: Sequence[str]) -> list[Any]:
+                return list(vectors.matrix(input))
+
+            embed_query = __call__
+
+        embedding: Any = importlib.import_module("mempalace.embedding")
+        embedding.get_embedding_function = lambda *_, **__: Given()
+        self.folder = str(folder)
+        self.searcher: Any = importlib.import_module("mempalace.searcher")
+        palace: Any = importlib.import_module("mempalace.palace")
+        self.drawers = palace.get_collection(self.folder, create=True)
+
+    def write(self, docs: Sequence[Doc]) -> list[int]:
+        self.drawers.upsert(
+            ids=[str(i) for i in range(len(docs))],
+            documents=[doc.spoken for doc in docs],
+            metadatas=[
+                {"wing": "bench", "room": doc.session or "talk", "source_file": f"turn {i}",
+                 "chunk_index": 0}
+                for i, doc in enumerate(docs)
+            ],
+        )  # fmt: skip
+        return list(range(len(docs)))
+
+    def search(self, text: str, k: int) -> list[int]:
+        found = self.searcher.search_memories(
+            text, self.folder, n_results=k, candidate_strategy="union"
+        )
+        return [int(hit["drawer_id"]) for hit in found["results"]]
+
+    def close(self) -> None: ...
+
+
+class AdaptiveMemory:
+    """adaptive-memory: cosine with a bonus for keywords; without a model its keyword mode.
+
+    A key is one word that no question holds, and is kept out of the vectors; it refuses more than
+    20,000 characters, so longer texts are cut.
+    """
+
+    name = "adaptive-memory"
+
+    def __init__(self, folder: Path, vectors: Vectors | None) -> None:
+        class Given:
+            """What the store asks of an embedder."""
+
+            model = vectors.name if vectors else "none"
+
+            def embed(self, texts: Sequence[str]) -> Any:
+                if vectors is None:
+                    raise RuntimeError("no model")
+                return vectors.matrix([re.sub(r"\Akey\d+\n|\n\Z", "", text) for text in texts])
+
+        store: Any = importlib.import_module("adaptive_memory.store")
+        self.store = store.MemoryStore(folder / "memory.db", Given())
+
+    def write(self, docs: Sequence[Doc]) -> list[int]:
+        for i, doc in enumerate(docs):
+            self.store.store(f"key{i}", doc.spoken[:20_000])
+        return list(range(len(docs)))
+
+    def search(self, text: str, k: int) -> list[int]:
+        return [int(hit["key"][3:]) for hit in self.store.search(text, k)[0]]
+
+    def close(self) -> None:
+        self.store.close()
+
+
+class AgentRecall:
+    """agentrecall-db: FTS5, and with a model rank fusion of that and sqlite-vec."""
+
+    name = "agentrecall-db"
+
+    def __init__(self, folder: Path, vectors: Vectors | None) -> None:
+        class Given:
+            """What the memory asks of an embedder."""
+
+            dim = vectors.dim if vectors else 0
+
+            def embed(self, texts: Sequence[str]) -> list[Sequence[float]]:
+                return [list(vectors.embed(text)) for text in texts] if vectors else []
+
+        agentrecall: Any = importlib.import_module("agentrecall")
+        self.memory = agentrecall.Memory(
+            folder / "memory.db", embeddings=vectors is not None, embedder=Given()
+        )
+
+    def write(self, docs: Sequence[Doc]) -> list[int]:
+        return [record.id for record in self.memory.add_many([doc.spoken for doc in docs])]
+
+    def search(self, text: str, k: int) -> list[int]:
+        return [hit.id for hit in self.memory.search(text, k=k)]
+
+    def close(self) -> None:
+        self.memory.close()
+
+
+class Dory:
+    """dory-memory without Ollama: FTS5 seeds, then activation spread over its links.
+
+    `query` gives a text in which all activated nodes tie; here the order is that of the seeds, then
+    of activation, which is kinder to it. Each `observe` links and saves, as its MCP server does.
+    """
+
+    name = "dory-memory"
+
+    def __init__(self, folder: Path) -> None:
+        dory: Any = importlib.import_module("dory")
+        self.activation: Any = importlib.import_module("dory.activation")
+        self.memory = dory.DoryMemory(folder / "dory.db")
+        self.keys: dict[str, int] = {}
+
+    def write(self, docs: Sequence[Doc]) -> list[int]:
+        for i, doc in enumerate(docs):
+            self.keys[self.memory.observe(doc.spoken)] = i
+        return list(range(len(docs)))
+
+    def search(self, text: str, k: int) -> list[int]:
+        seeds = self.activation.find_seeds(text, self.memory.graph)
+        reached = self.activation.spread(seeds[:8], self.memory.graph)
+        order = dict.fromkeys([*seeds, *sorted(reached, key=lambda node: -reached[node])])
+        return [self.keys[node] for node in islice(order, k)]
+
+    def close(self) -> None:
+        self.memory.close()
+
+
+class Peer(NamedTuple):
+    """An engine of the table. `vectors`: "none", "given" (it needs some) or "model" (where one is).
+
+    `make` takes the engine's folder, the vectors or None, and the time of the questions.
+    """
+
+    name: str
+    package: str
+    vectors: str
+    make: Callable[[Path, Any, float], Engine]
+
+
+PEERS = (
+    Peer("realMemory", "", "model", lambda f, v, now: RealMemory(f, now=now, embedder=v)),
+    Peer("FTS5 unicode61", "", "none",
+         lambda f, v, now: Fts("FTS5 unicode61", "unicode61", path=str(f / "fts.db"))),
+    Peer("FTS5 porter, no stop words", "", "none",
+         lambda f, v, now: Fts("FTS5 porter", "porter unicode61", STOP_WORDS, str(f / "fts.db"))),
+    Peer("bm25s", "bm25s", "none", lambda f, v, now: Bm25s(f)),
+    Peer("exact cosine, numpy", "numpy", "given", lambda f, v, now: Cosine(f, v)),
+    Peer("sqlite-vec", "sqlite-vec", "given", lambda f, v, now: SqliteVec(f, v)),
+    Peer("chromadb", "chromadb", "given", lambda f, v, now: Chroma(f, v)),
+    Peer("MemPalace", "mempalace", "given", lambda f, v, now: MemPalace(f, v)),
+    Peer("adaptive-memory", "adaptive-memory", "model", lambda f, v, now: AdaptiveMemory(f, v)),
+    Peer("agentrecall-db", "agentrecall-db", "model", lambda f, v, now: AgentRecall(f, v)),
+    Peer("dory-memory", "dory-memory", "none", lambda f, v, now: Dory(f)),
+)  # fmt: skip
+
+
+def peers(run: Run, args: argparse.Namespace) -> None:
+    """Quality and cost beside search libraries and other local memories, for each file."""
+    chosen = [peer for peer in PEERS if not args.only or peer.name in args.only]
+    present = [peer for peer in chosen if installed(run, peer)]
+    for path in args.files:
+        corpora = sampled(load_corpora(path), args.limit, seed=run.record["seed"])
+        sources: dict[str, Vectors | None] = {"none": None, "hashing": prepared(None, corpora)}
+        if args.model:
+            sources[args.model.name] = prepared(args.model, corpora)
+        rows = []
+        for peer in present:
+            for kind in kinds(peer, list(sources)):
+                result = apart(peer, sources[kind], corpora, args.timeout)
+                if isinstance(result, str):
+                    run.skip(f"{peer.name} ({kind})", result)
+                    continue
+                rows.append(peer_row(peer, kind, *result, seed=run.record["seed"]))
+                print(f"  {rows[-1]['engine']} ({kind}): R@10 {rows[-1]['R@10']:.3f}", flush=True)
+        if not rows:
+            continue
+        n = sum(len(corpus.docs) for corpus in corpora)
+        asked = sum(bool(query.gold) for corpus in corpora for query in corpus.queries)
+        limit = f", at most {args.limit} a store" if args.limit else ""
+        run.table(
+            f"{path.name.split('.')[0]}: {len(corpora)} stores, n={n} texts, {asked} questions"
+            f"{limit}, top {DEPTH}, vectors ready-made, category 5 apart where there is one",
+            rows,
+        )
+
+
+def installed(run: Run, peer: Peer) -> bool:
+    """Whether a peer's package is there; if not, it is named as skipped."""
+    try:
+        versioned(peer)
+    except importlib.metadata.PackageNotFoundError:
+        run.skip(peer.name, "not installed")
+        return False
+    return True
+
+
+def versioned(peer: Peer) -> str:
+    """A peer's name, with the version of its package where it has one."""
+    version = importlib.metadata.version(peer.package) if peer.package else ""
+    return f"{peer.name} {version}".strip()
+
+
+def sampled(corpora: Sequence[Corpus], limit: int | None, *, seed: int) -> list[Corpus]:
+    """The stores with at most `limit` questions each, drawn by chance from those with gold."""
+    rng = random.Random(seed)
+    out = []
+    for corpus in corpora:
+        asked = [query for query in corpus.queries if query.gold]
+        few = rng.sample(asked, limit) if limit and limit < len(asked) else asked
+        out.append(corpus._replace(queries=few))
+    return out
+
+
+def prepared(model: Path | None, corpora: Sequence[Corpus]) -> Vectors:
+    """Vectors of all texts and questions."""
+    return Vectors(
+        model,
+        [text for corpus in corpora for doc in corpus.docs for text in (doc.spoken, doc.body)]
+        + [query.text for corpus in corpora for query in corpus.queries],
+    )
+
+
+def kinds(peer: Peer, sources: Sequence[str]) -> list[str]:
+    """The vectors a peer is measured with: all that are none, one that is some, or both.
+
+    >>> kinds(PEERS[0], ["none", "hashing", "minilm"]), kinds(PEERS[1], ["none", "hashing"])
+    (['none', 'minilm'], ['none'])
+    """
+    wanted = {"none": sources[:1], "given": sources[1:], "model": [sources[0], *sources[2:]]}
+    return list(wanted[peer.vectors])
+
+
+def peer_row(peer: Peer, kind: str, outcome: Outcome, size: int, *, seed: int) -> Row:
+    """Quality and cost of one peer in one line."""
+    row = outcome.row(seed)
+    heads = ("R@5", "R@10", "R@10 95%", "MRR", "session R@5", "writes/s", "p50 ms", "p95 ms")
+    return {
+        "engine": versioned(peer),
+        "vectors": kind,
+        **{head: row[head] for head in heads},
+        "bytes/text": round(size / outcome.docs),
+    }
+
+
+def apart(
+    peer: Peer, vectors: Vectors | None, corpora: Sequence[Corpus], timeout_s: float
+) -> tuple[Outcome, int] | str:
+    """A peer's outcome and bytes on disk, measured in a new process; else why there is none."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    with scratch() as folder:
+        process = context.Process(
+            target=peer_process, args=(theirs, peer.name, vectors, corpora, folder), daemon=True
+        )
+        process.start()
+        theirs.close()
+        try:
+            result = ours.recv() if ours.poll(timeout_s) else f"not done in {timeout_s:g} s"
+        except EOFError:
+            result = "its process ended without a result"
+        process.join(5 if not isinstance(result, str) else 0)  # lets a library clean up
+        process.kill()
+        process.join()
+    return result
+
+
+def peer_process(
+    pipe: Any, name: str, vectors: Vectors | None, corpora: Sequence[Corpus], folder: Path
+) -> None:
+    """Send one peer's outcome and bytes, or the error as a text; what it prints goes nowhere."""
+    quiet = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(quiet, 1)
+    os.dup2(quiet, 2)
+    home = folder / "home"
+    home.mkdir()
+    os.environ.update(
+        HOME=str(home), USERPROFILE=str(home), HF_HUB_OFFLINE="1", ANONYMIZED_TELEMETRY="False"
+    )
+    peer = next(peer for peer in PEERS if peer.name == name)
+    try:
+        pipe.send(peer_outcome(peer, vectors, corpora, folder / "stores"))
+    except Exception as error:
+        pipe.send(f"{type(error).__name__}: {error}")
+
+
+def peer_outcome(
+    peer: Peer, vectors: Vectors | None, corpora: Sequence[Corpus], folder: Path
+) -> tuple[Outcome, int]:
+    """One peer over all stores, each in a folder of its own, and the bytes that all take."""
+
+    def make(corpus: Corpus) -> Engine:
+        store = folder / re.sub(r"\W", "_", corpus.name)
+        store.mkdir(parents=True)
+        return peer.make(store, vectors, after_last(corpus.docs))
+
+    outcome = measured(make, corpora)
+    return outcome, sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+# === 15. Command line =============================================================================
 
 COMMANDS: dict[str, Callable[[Run, argparse.Namespace], None]] = {
     "quick": quick,
@@ -2734,6 +3192,7 @@ COMMANDS: dict[str, Callable[[Run, argparse.Namespace], None]] = {
     "ablation": ablation,
     "real": real,
     "rot": rot,
+    "peers": peers,
     "pairs": pairs,
     "abstain": abstain,
     "writes": writes,
@@ -2763,9 +3222,16 @@ def parser() -> argparse.ArgumentParser:
             made[name].add_argument("files", type=Path, nargs=nargs, metavar="FILE")
         made[name].add_argument("--set", action="append", default=[], metavar="NAME=VALUE",
                                 help="override a field of MemoryConfig")  # fmt: skip
+    made["peers"].add_argument("files", type=Path, nargs="+", metavar="FILE")
     for name in ("quick", "retrieval"):
         made[name].add_argument("--pooled", action="store_true", help="all stores in one")
         made[name].add_argument("--no-rivals", dest="rivals", action="store_false")
+    made["peers"].add_argument("--model", type=Path, metavar="DIR",
+                               help="a fastembed model: vectors of a second kind")  # fmt: skip
+    made["peers"].add_argument("--limit", type=int, help="at most so many questions a store")
+    made["peers"].add_argument("--timeout", type=float, default=900, help="seconds an engine has")
+    made["peers"].add_argument("--only", nargs="+", metavar="NAME",
+                               choices=[peer.name for peer in PEERS])  # fmt: skip
     made["ablation"].add_argument("--pairs", type=Path, help="pairs for the gate's own ablation")
     made["real"].add_argument("--model", type=Path, metavar="DIR",
                               help="fastembed's model; also REALMEMORY_MODEL_PATH")  # fmt: skip
