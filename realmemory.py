@@ -1116,8 +1116,8 @@ def complete(cue: Iterable[int], assemblies: Iterable[Iterable[int]]) -> list[in
 # What two texts are to each other.  "same" is no similarity: to an embedder "port 8080" and "port
 # 8081", or a text and its denial, are closer than most paraphrases: no cosine threshold parts them.
 # So each text becomes a row of words in one spelling, and equal rows are the same, or rows where a
-# phrase with a marker ("on deploy") only moved: an unforeseen word is a difference, and a missing
-# rule costs no more than a "similar".  A model's
+# phrase with a marker ("on deploy") only moved, or another voice ("we keep X", "X is kept"): an
+# unforeseen word is a difference, and a missing rule costs no more than a "similar".  A model's
 # cosine decides nothing here: on pairs alike in all stems it is .75-.96 for paraphrases and
 # .75-1.0 for "A owes B", "B owes A", another tense or another name.
 
@@ -1235,6 +1235,14 @@ _DIGIT, _CYRILLIC = Regex(r"\d"), Regex("[\u0430-\u044f]")
 _AMOUNT = Regex(r"((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.(?!\d{3}(?!\d))\d+)?)([^\W\d_]*|%)")
 # A Russian verb in a prohibition, without its ending.
 _PROHIBITED = {"нельзя": Regex(r"(\S+?)и?ть"), "не": Regex(r"(\S+?)(?:и?ть|(?<!л)и|(?<=[аяу])й)")}
+# How a text says what is done with no word of who does it: "X is kept", "we keep X", by language;
+# (words before, verb without its ending, words after).
+_VOICES = {
+    "en": (Regex("(.*?) is (\\w+)( .*|)"), Regex("()we (?!is )(\\w+)( .*)")),
+    "es": (Regex("(|.*? )se (\\w{3,}?)(?:an?|en?)( .*|)"), Regex("()(\\w{3,}?)[aei]mos( .*)")),
+    "ru": (Regex("(|.*? )(\\w{3,}?)(?:[еи]|[уюая])тся( .*|)"),
+           Regex("(|.*? )(\\w{3,}?)(?:[еи]м|[уюая]т)( .*|)"))}
+_NOMINATIVE = str.maketrans("ую", "ая")
 _MAX_WORDS = 200  # longer texts are the same only word by word
 
 
@@ -1391,22 +1399,88 @@ def _fronted(front: tuple[str, ...], back: tuple[str, ...], roles: dict[str, str
     return False
 
 
-def _moved(new: Facts, old: Facts) -> bool:
-    """Whether two texts have the same words but for the place of a marked phrase."""
-    if len(new.words) < 2 or sorted(new.words) != sorted(old.words):
+def _base(verb: str) -> str:
+    """An English verb without inflection."""
+    return _latin(_IRREGULAR.get(verb, verb))
+
+
+def _past(verb: str) -> bool:
+    """Whether an English verb looks like a participle."""
+    return verb.endswith("ed") or _IRREGULAR.get(verb, verb) != verb
+
+
+def _agentless(known: Facts, active: bool) -> tuple[str, tuple[str, ...]] | None:
+    """(verb, the other words) of a text that names nobody who does it, in one voice or the other.
+
+    >>> _agentless(facts("Logs are stored for days"), active=False)
+    ('stor', ('logs', 'for', 'days'))
+    >>> _agentless(facts("We store logs for days"), active=True)
+    ('stor', ('logs', 'for', 'days'))
+    """
+    voices = _VOICES.get(known.lang)
+    match = voices[active].fullmatch(" ".join(known.words)) if voices else None
+    if match is None:
+        return None
+    verb, base = match[2], _base(match[2])
+    if known.lang == "en" and _past(verb) == active:
+        return None     # "we kept" is not "is kept", nor is "is open" "we open"
+    rest = f"{match[1]}{match[3]}".split()
+    if active and match[0][match.end(2):][1:2] == "т":  # "базу хранят"; "дети моют" tells who does
+        done = [i for i, word in enumerate(rest) if word[-1] in "ую" and word not in _LEXICON["ru"]]
+        if len(done) != 1:
+            return None
+        rest[done[0]] = rest[done[0]][:-1] + rest[done[0]][-1].translate(_NOMINATIVE)
+    return base, tuple(rest)
+
+
+def _by(passive: tuple[str, ...], active: tuple[str, ...]) -> bool:
+    """Whether "X is kept by Y" meets "Y keeps X".
+
+    >>> _by(("mugs", "is", "kept", "by", "kim"), ("kim", "keeps", "mugs"))
+    True
+    """
+    at = passive.index("by") if "by" in passive else 0
+    if at < 3 or passive[at - 2] != "is" or len(active) != len(passive) - 2:
+        return False
+    agent, verb = passive[at + 1:], active[len(passive) - at - 1]
+    if not agent or not agent[0].isalpha() or _LEXICON["en"].get(agent[0]) == "day":
+        return False    # "done by Friday"
+    return active == (*agent, verb, *passive[:at - 2]) and not _past(verb) and (
+        _base(verb) == _base(passive[at - 1]))
+
+
+def _moved(ours: tuple[str, ...], theirs: tuple[str, ...], new: Facts, old: Facts) -> bool:
+    """Whether the words are alike but for the place of a marked phrase."""
+    if len(ours) != len(theirs) or len(ours) < 2 or sorted(ours) != sorted(theirs):
         return False
     roles, whole = _LEXICON[new.lang], new.parted or old.parted
-    return any(roles.get(front.plain[0]) != "drop" and front.plain[0][-2:] != "ly" and
-               _fronted(front.words, back.words, roles, whole)
-               for front, back in ((new, old), (old, new)))
+    return ours == theirs or any(
+        roles.get(text.plain[0]) != "drop" and text.plain[0][-2:] != "ly" and
+        _fronted(front, back, roles, whole)
+        for text, front, back in ((new, ours, theirs), (old, theirs, ours)))
+
+
+def _voiced(new: Facts, old: Facts) -> bool:
+    """Whether one text says in the passive what the other says in the active voice."""
+    for one, other in ((new, old), (old, new)):
+        done, does = _agentless(one, False), _agentless(other, True)
+        if done and does and done[0] == does[0] and _moved(done[1], does[1], one, other):
+            return True
+        if new.lang == "en" and _by(one.words, other.words):
+            return True
+    return False
 
 
 def _same(new: Facts, old: Facts) -> bool:
-    """Whether two texts have the same words, in this order or with a phrase elsewhere."""
+    """Whether two texts have the same words, in this order or with a phrase elsewhere, or in
+    another voice.
+    """
     if new.plain == old.plain or new.words == old.words:
         return _agree(new.raw, old.raw)
     return (new.movable and old.movable and new.lang == old.lang and
-            _moved(new, old) and _agree(new.raw, old.raw))
+            abs(len(new.words) - len(old.words)) < 3 and
+            (_moved(new.words, old.words, new, old) or _voiced(new, old)) and
+            _agree(new.raw, old.raw))
 
 
 @lru_cache(4096)
