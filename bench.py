@@ -53,7 +53,7 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from realmemory import Hippocampus, MemoryConfig, WriteResult
+from realmemory import FastEmbedProvider, Hippocampus, MemoryConfig, WriteResult
 
 HERE = Path(__file__).resolve().parent
 SEED = 11
@@ -850,9 +850,12 @@ class Verdict(NamedTuple):
     reason: str
 
 
-def judged(pairs: Sequence[Pair], config: MemoryConfig | None = None) -> list[Verdict]:
+def judged(
+    pairs: Sequence[Pair], config: MemoryConfig | None = None, model: Path | None = None
+) -> list[Verdict]:
     """The gate's verdict on each pair; each pair has a scope of its own with some distractors."""
-    with scratch() as folder, Hippocampus.open(folder, config=config) as hippo:
+    embedder = FastEmbedProvider(model_path=str(model)) if model else None
+    with scratch() as folder, Hippocampus.open(folder, config=config, embedder=embedder) as hippo:
         firsts = [
             {"text": text, "scope": f"pair-{i}"}
             for i, pair in enumerate(pairs)
@@ -883,7 +886,7 @@ def pairs(run: Run, args: argparse.Namespace) -> None:
     for path in args.files:
         given = load_pairs(path)
         start = time.perf_counter()
-        verdicts = judged(given, args.config)
+        verdicts = judged(given, args.config, args.model)
         spent = time.perf_counter() - start
         label = path.name.split(".")[0]
         run.table(
@@ -1687,6 +1690,7 @@ def parser() -> argparse.ArgumentParser:
     for name in ("quick", "retrieval"):
         made[name].add_argument("--pooled", action="store_true", help="all stores in one")
         made[name].add_argument("--no-rivals", dest="rivals", action="store_false")
+    made["pairs"].add_argument("--model", type=Path, help="folder of a model that fastembed loads")
     made["ablation"].add_argument("--pairs", type=Path, help="pairs for the gate's own ablation")
     made["writes"].add_argument("--sizes", type=int, nargs="+", default=[1_000, 10_000])
     made["writes"].add_argument("--rounds", type=int, default=9)

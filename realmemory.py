@@ -3232,6 +3232,23 @@ def _live_kin(brain: _Brain, units: Sequence[int], scopes: Sequence[int]) -> lis
     return live[:config.gate_compare]
 
 
+def _close_kin(brain: _Brain, vector: tuple[float, bytes],
+               scopes: Sequence[int]) -> list[tuple[Any, float]]:
+    """(row, closeness) of the current, trusted traces closest in meaning to a vector.
+
+    Closeness is what a cosine has above the middle of the 32 nearest, for cosines of one model are
+    not those of another; from 0.5 a trace is close.
+    """
+    store, scale = brain.store, vector[0]
+    near = store.nearest([scale * x for x in array("b", vector[1])], scopes, 32)
+    middle = min(0.99, max(0.0, sorted(near.values())[len(near) // 2])) if len(near) > 2 else 0.99
+    close = {ident: min(1.0, (x - middle) / (1.0 - middle)) for ident, x in near.items()}
+    best = [ident for ident in close if close[ident] >= 0.5][:brain.config.gate_compare]
+    rows = store.traces(best) if best else {}
+    return [(rows[ident], close[ident]) for ident in best if ident in rows
+            and rows[ident]["valid_to"] is None and not rows[ident]["quarantined"]]
+
+
 def neighbours(brain: _Brain, draft: Draft, scope: int) -> list[Neighbour]:
     """The live traces most like a draft, what says most first; near twins are compared in full."""
     config = brain.config
@@ -3258,6 +3275,12 @@ def neighbours(brain: _Brain, draft: Draft, scope: int) -> list[Neighbour]:
         near.append(Neighbour(row, said, reworded, _nearness(brain, draft, row, shared)))
         if not config.use_vetoes and near[-1].cosine >= 0.9:
             near[-1] = near[-1]._replace(comparison=Comparison("same", 1.0, "vetoes are off"))
+    if draft.vector is not None:    # says the same in other words, or in another language
+        known_ids = {n.row["id"] for n in near}
+        for row, closeness in _close_kin(brain, draft.vector, scopes):
+            if row["id"] not in known_ids:
+                said = Comparison("similar", round(closeness, 3), "close in meaning by the model")
+                near.append(Neighbour(row, said, False, _nearness(brain, draft, row, 0)))
     near.sort(key=lambda n: (_ORDER[n.comparison.relation], -n.comparison.overlap))
     return near
 

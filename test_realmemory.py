@@ -1662,6 +1662,21 @@ def test_a_write_says_in_words_what_the_gate_decided(hippo):
     assert decisions[1].best_cosine > 0.99 > decisions[2].best_cosine > 0.5
 
 
+def test_a_model_brings_the_same_in_other_words_to_the_gate(tmp_path):
+    def meaning(text):
+        topics = ("boat", "bread", "kiln", "moss", "wind")
+        known = {"Лодка": "boat", "Ветер": "wind"}.get(text.split()[0], text.lower())
+        return [1.0 if topic in known else 0.1 for topic in topics]
+    with Hippocampus.open(tmp_path, embedder=meaning) as hippo:
+        first, *_ = put(hippo, "The boat lies at pier four", "Bread is baked at dawn",
+                        "The kiln is cold", "Moss grows on the roof")
+        linked = hippo.remember("Лодка стоит у четвёртого причала").decision
+        apart = hippo.remember("Ветер дует с моря").decision
+    assert (linked.action, linked.relation, linked.target_id) == ("link", "similar", first)
+    assert "meaning" in linked.reason and 0 <= linked.novelty < 0.5
+    assert (apart.action, apart.relation) == ("create", "new")
+
+
 @pytest.mark.parametrize("told", [{"origin": "web"}, {"speaker": "Ruben"}, {"scope": "port"},
                                   {"force_new": True}])
 def test_equal_words_from_elsewhere_are_kept_beside_each_other(told, hippo):
