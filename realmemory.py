@@ -1310,10 +1310,9 @@ def _turned(words: list[str]) -> list[str]:
     """
     if words[:2] == ["do", "not"] or words[:1] == ["never"]:
         words = ["@forbid", *words[1 + (words[0] == "do"):]]
-    never = words[:2] == ["никогда", "не"]
-    pattern = _PROHIBITED.get(words[never]) if words[never + 1:] else None
-    if pattern and (verb := pattern.fullmatch(words[never + 1])):
-        words = ["@forbid", verb[1], *words[never + 2:]]
+    pattern = _PROHIBITED.get(words[0]) if words[1:] else None
+    if pattern and (verb := pattern.fullmatch(words[1])):
+        words = ["@forbid", verb[1], *words[2:]]
     at = next((i for i, word in enumerate(words) if word in ("what", "where")), 0)
     if at > 1 and words[at - 1] == "is":
         words = [*words[at + 1:], *["in"] * (words[at] == "where"), *words[:at - 1]]
