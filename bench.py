@@ -1410,9 +1410,12 @@ class Verdict(NamedTuple):
     reason: str
 
 
-def judged(pairs: Sequence[Pair], config: MemoryConfig | None = None) -> list[Verdict]:
+def judged(
+    pairs: Sequence[Pair], config: MemoryConfig | None = None, model: Path | None = None
+) -> list[Verdict]:
     """The gate's verdict on each pair; each pair has a scope of its own with some distractors."""
-    with scratch() as folder, Hippocampus.open(folder, config=config) as hippo:
+    embedder = FastEmbedProvider(model_path=str(model)) if model else None
+    with scratch() as folder, Hippocampus.open(folder, config=config, embedder=embedder) as hippo:
         firsts = [
             {"text": text, "scope": f"pair-{i}"}
             for i, pair in enumerate(pairs)
@@ -1449,7 +1452,7 @@ def pairs(run: Run, args: argparse.Namespace) -> None:
             continue
         given = load_pairs(path)
         start = time.perf_counter()
-        verdicts = judged(given, args.config)
+        verdicts = judged(given, args.config, args.model)
         spent = time.perf_counter() - start
         run.table(
             f"{label}: n={len(given)} pairs, {len(given) * 5 / spent:,.0f} writes/s",
@@ -3232,6 +3235,7 @@ def parser() -> argparse.ArgumentParser:
     made["peers"].add_argument("--timeout", type=float, default=900, help="seconds an engine has")
     made["peers"].add_argument("--only", nargs="+", metavar="NAME",
                                choices=[peer.name for peer in PEERS])  # fmt: skip
+    made["pairs"].add_argument("--model", type=Path, help="folder of a model that fastembed loads")
     made["ablation"].add_argument("--pairs", type=Path, help="pairs for the gate's own ablation")
     made["real"].add_argument("--model", type=Path, metavar="DIR",
                               help="fastembed's model; also REALMEMORY_MODEL_PATH")  # fmt: skip

@@ -814,6 +814,54 @@ def test_texts_that_differ_in_a_number_are_never_the_same(a, b, frame):
     assert (rm.compare(one, two).relation == "same") == (a == b)
 
 
+def _relation(a, b):
+    """What two texts are to each other, the same in both directions."""
+    there, back = rm.compare(rm.facts(a), rm.facts(b)), rm.compare(rm.facts(b), rm.facts(a))
+    assert (there.relation, there.overlap) == (back.relation, back.overlap)
+    return there.relation
+
+
+@pytest.mark.parametrize("a, b", [
+    ("We keep the oars in the shed", "The oars are kept in the shed"),
+    ("Kim paints the buoys", "The buoys are painted by Kim"),
+    ("Чиним сети зимой", "Сети чинятся зимой"),
+    ("Лодку красят каждый год", "Лодка красится каждый год"),
+    ("Guardamos los remos en la caseta", "Los remos se guardan en la caseta"),
+    ("En el muelle se venden redes", "Se venden redes en el muelle"),
+    ("In winter the locks are closed for repairs", "The locks are closed in winter for repairs"),
+    ("На причале висит колокол", "Колокол висит на причале"),
+    ("Montags wird das Boot geputzt", "Das Boot wird montags geputzt"),
+    ("The crate holds flares", "Flares live in the crate"),
+    ("The tide table isn't printed", "The tide table is not printed"),
+    ("The lamp burns for thirty days", "The lamp burns for 30 days")])
+def test_another_voice_or_place_of_a_phrase_is_the_same(a, b):
+    assert _relation(a, b) == "same"
+
+
+@pytest.mark.parametrize("a, b", [
+    ("We kept the oars in the shed", "The oars are kept in the shed"),
+    ("Kim painted the buoys", "The buoys are painted by Kim"),
+    ("The pilot calls the harbour", "The pilot is called by the harbour"),
+    ("Дети моют лодку", "Дети моются лодку"), ("Гости возвращают", "Гости возвращаются"),
+    ("Guardábamos los remos", "Los remos se guardan"),
+    ("Daily reports are sent in March", "Reports are sent daily in March"),
+    ("The Monday meeting is in Oslo", "The meeting is in Oslo Monday"),
+    ("On deploy: lint, test", "Test, lint on deploy"),
+    ("Each crew has a boat", "A boat has each crew"),
+    ("Der Hund sieht den Mann", "Den Hund sieht der Mann"), ("please", "by the way"),
+    ("10² gulls", "102 gulls"), ("f(a, b) opens", "f(b, a) opens"),
+    ("The hull is painted by Friday", "Friday paints the hull"),
+    ("Ayuda a Ana Pedro", "Ayuda Ana a Pedro"), ("Die Tür ist zu", "Die Tür wird zu"),
+    ("Send it to the US team", "Send it to the us team")])
+def test_what_only_looks_like_another_voice_or_order_is_kept_apart(a, b):
+    assert _relation(a, b) != "same"
+
+
+def test_a_value_at_the_start_names_another_thing_and_elsewhere_a_new_value():
+    assert _relation("ERR-12 means a wet fuse", "ERR-21 means a wet fuse") == "similar"
+    assert _relation("A wet fuse means ERR-12", "A wet fuse means ERR-21") == "update"
+
+
 @given(anything, anything)
 def test_comparing_any_two_texts_gives_a_relation_an_overlap_and_a_reason(a, b):
     found = rm.compare(rm.facts(a), rm.facts(b))
@@ -1660,6 +1708,21 @@ def test_a_write_says_in_words_what_the_gate_decided(hippo):
     assert first.memory_id in decisions[2].related_ids and re.search("21:?15", decisions[2].reason)
     assert decisions[0].novelty == 1.0 > decisions[2].novelty > decisions[1].novelty == 0.0
     assert decisions[1].best_cosine > 0.99 > decisions[2].best_cosine > 0.5
+
+
+def test_a_model_brings_the_same_in_other_words_to_the_gate(tmp_path):
+    def meaning(text):
+        topics = ("boat", "bread", "kiln", "moss", "wind")
+        known = {"Лодка": "boat", "Ветер": "wind"}.get(text.split()[0], text.lower())
+        return [1.0 if topic in known else 0.1 for topic in topics]
+    with Hippocampus.open(tmp_path, embedder=meaning) as hippo:
+        first, *_ = put(hippo, "The boat lies at pier four", "Bread is baked at dawn",
+                        "The kiln is cold", "Moss grows on the roof")
+        linked = hippo.remember("Лодка стоит у четвёртого причала").decision
+        apart = hippo.remember("Ветер дует с моря").decision
+    assert (linked.action, linked.relation, linked.target_id) == ("link", "similar", first)
+    assert "meaning" in linked.reason and 0 <= linked.novelty < 0.5
+    assert (apart.action, apart.relation) == ("create", "new")
 
 
 @pytest.mark.parametrize("told", [{"origin": "web"}, {"speaker": "Ruben"}, {"scope": "port"},
