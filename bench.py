@@ -19,8 +19,9 @@ as one JSON object. Times are wall times after a warm-up: medians and 95th perce
 rivals are named as skipped.
 
 Data files, one JSON object a line (gzip allowed):
-  retrieval, abstain, ablation   {"store", "docs": [{id, text, speaker, session, date, caption?}],
-                                  "queries": [{id, text, gold: [doc ids], cat}]}
+  retrieval, abstain, ablation, and calibrate:
+                                  {"store", "docs": [{id, text, speaker, session, date, caption?}],
+                                   "queries": [{id, text, gold: [doc ids], cat}]}
   pairs                          {"a", "b", "relation": same|different|update|contradiction, "lang"}
                                   or {"a", "b", "label": 1|0}
 Needs nothing but Python; `bm25s` and `numpy` are measured beside it where they are installed.
