@@ -12,6 +12,7 @@
     python bench.py pairs [FILE...]          what the novelty gate does with pairs of facts and with
                                              one-token changes of project facts or of a set's docs
     python bench.py abstain FILE             what `recall` refuses: cues asked of the wrong store
+    python bench.py calibrate FILE...        confidence against truth; the constants that fit FILE 1
     python bench.py writes                   `remember` against three bare SQLite inserts
     python bench.py startup                  whole processes: brief, sleep, serve; a working sleep
     python bench.py contention               many writers, one sentence at once, kill -9
@@ -68,6 +69,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 from unittest.mock import patch
 
+import realmemory
 from realmemory import (
     EmbeddingProvider,
     FastEmbedProvider,
@@ -1658,6 +1660,140 @@ def abstain(run: Run, args: argparse.Namespace) -> None:
                    f"{len(own)} own, {len(swapped)} foreign cues")  # fmt: skip
 
 
+class Seen(NamedTuple):
+    """The evidence of one of a cue's first hits, and whether it is the answer."""
+
+    store: str
+    own: bool
+    rank: int
+    evidence: tuple[float, float]
+    rivals: float
+    share: float
+    confidence: float
+    right: bool
+
+
+PACKET = 5      # hits of a cue that are judged: as many as `recall` gives
+
+Example = tuple[Sequence[float], float, float, bool]   # evidence, log-odds less, factor, truth
+
+
+def calibrate(run: Run, args: argparse.Namespace) -> None:
+    """Expected calibration error of confidence, and the constants that fit the first file."""
+    for path in args.files:
+        corpora, label = load_corpora(path), path.name.split(".")[0]
+        seen = [one for i in range(len(corpora)) for one in seen_in(corpora, i, args.config)]
+        own = [one for one in seen if one.own]
+        first = [one for one in own if one.rank == 0]
+        run.figure(f"{label} ECE of the first item, built-in constants",
+                   ece([(one.confidence, one.right) for one in first]), f"{len(first)} cues")
+        run.figure(f"{label} ECE of the first {PACKET} items, built-in constants",
+                   ece([(one.confidence, one.right) for one in own]), f"{len(own)} items")
+        if len(corpora) < 2:
+            run.skip(label, "one store only: nothing foreign to fit on")
+            continue
+        known, right = fit(seen)
+        print(f"  fit: KNOWN = {[round(w, 2) for w in known]}, "
+              f"RIGHT = {[round(w, 2) for w in right]}", flush=True)
+        held: list[tuple[float, bool]] = []
+        for store in {one.store for one in seen}:
+            weights = fit([one for one in seen if one.store != store])
+            held += [(given(one, *weights), one.right) for one in first if one.store == store]
+        run.figure(f"{label} ECE of the first item, fitted on the other stores", ece(held))
+
+
+def seen_in(corpora: Sequence[Corpus], i: int, config: MemoryConfig) -> Iterator[Seen]:
+    """The first hits of a store's own cues and, where there are several stores, of the one before.
+
+    Cues without gold, and adversarial ones (category 5), ask for nothing that could be right.
+    """
+    corpus, guests = corpora[i], corpora[i - 1].queries if len(corpora) > 1 else []
+    with scratch() as folder:
+        engine = RealMemory(folder, config, now=after_last(corpus.docs))
+        ids = dict(zip((doc.id for doc in corpus.docs), engine.write(corpus.docs), strict=True))
+        for own, queries in ((True, corpus.queries), (False, guests)):
+            for query in queries:
+                if query.gold and query.cat != "5":
+                    gold = {ids[doc] for doc in query.gold if doc in ids} if own else set()
+                    yield from judged_hits(engine.hippo, corpus.name, own, query.text, gold)
+        engine.close()
+
+
+def judged_hits(hippo: Hippocampus, store: str, own: bool, text: str,
+                gold: set[int]) -> Iterator[Seen]:
+    """The first hits of a cue with their evidence."""
+    with hippo.store.reading():
+        work = realmemory._Recall(
+            hippo, text, hippo.store.visible(None, False), kind=None, tags=(),
+            include_superseded=False, as_of=None)
+        for rank, hit in enumerate(work.hits(PACKET)[:PACKET]):
+            yield Seen(store, own, rank, (hit.covered, work.unheard),
+                       realmemory.rivals_of(work.total), hit.share, hit.confidence,
+                       hit.row["id"] in gold)
+
+
+def fit(seen: Sequence[Seen]) -> tuple[list[float], list[float]]:
+    """KNOWN from first hits of own against foreign cues, then RIGHT given it from own cues."""
+    known = likeliest([(one.evidence, one.rivals, 1.0, one.own) for one in seen if not one.rank])
+    return known, likeliest([
+        ([one.share], 0.0, realmemory.chance(known, one.evidence, one.rivals), one.right)
+        for one in seen if one.own])
+
+
+def given(one: Seen, known: Sequence[float], right: Sequence[float]) -> float:
+    """The confidence of a hit by other constants than the built-in ones."""
+    return (realmemory.chance(known, one.evidence, one.rivals)
+            * realmemory.chance(right, [one.share]))
+
+
+def likeliest(examples: Sequence[Example], rounds: int = 30) -> list[float]:
+    """Weights of greatest likelihood where truth has probability factor * chance (by scoring)."""
+    size = len(examples[0][0]) + 1
+    weights = [0.0] * size
+    for _ in range(rounds):
+        gradient, fisher = [0.0] * size, [[1e-6 * (i == j) for j in range(size)]
+                                          for i in range(size)]
+        for evidence, less, factor, truth in examples:
+            plain = realmemory.chance(weights, evidence, less)
+            p = min(max(factor * plain, 1e-9), 1 - 1e-9)
+            slope = factor * plain * (1 - plain)
+            x = (1.0, *evidence)
+            for i in range(size):
+                gradient[i] += (truth - p) * slope / (p * (1 - p)) * x[i]
+                for j in range(size):
+                    fisher[i][j] += slope * slope / (p * (1 - p)) * x[i] * x[j]
+        weights = [w + min(max(step, -1.0), 1.0)
+                   for w, step in zip(weights, solved(fisher, gradient), strict=True)]
+    return weights
+
+
+def solved(matrix: Sequence[Sequence[float]], right: Sequence[float]) -> list[float]:
+    """x where matrix x = right, by elimination; the matrix is positive definite.
+
+    >>> solved([[2.0, 0.0], [0.0, 4.0]], [2.0, 2.0])
+    [1.0, 0.5]
+    """
+    rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
+    for i, pivot in enumerate(rows):
+        pivot[:] = [value / pivot[i] for value in pivot]
+        for row in rows:
+            if row is not pivot:
+                row[:] = [a - row[i] * b for a, b in zip(row, pivot, strict=True)]
+    return [row[-1] for row in rows]
+
+
+def ece(pairs: Sequence[tuple[float, bool]], bins: int = 10) -> float:
+    """Expected calibration error of (confidence, truth) over bins of equal count.
+
+    >>> ece([(0.5, True), (0.5, False)], bins=1), ece([(1.0, False)])
+    (0.0, 1.0)
+    """
+    ranked = sorted(pairs)
+    edges = [len(ranked) * i // bins for i in range(bins + 1)]
+    parts = [ranked[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    return sum(abs(sum(p - truth for p, truth in part)) for part in parts) / len(ranked)
+
+
 class Asked(NamedTuple):
     """One cue in one store: `own`, `other` (as it stands) or `swapped` (with the store's names)."""
 
@@ -3198,6 +3334,7 @@ COMMANDS: dict[str, Callable[[Run, argparse.Namespace], None]] = {
     "peers": peers,
     "pairs": pairs,
     "abstain": abstain,
+    "calibrate": calibrate,
     "writes": writes,
     "startup": startup,
     "contention": contention,
@@ -3219,7 +3356,7 @@ def parser() -> argparse.ArgumentParser:
     }
     for one in made.values():
         one.add_argument("--seed", type=int, default=SEED)
-    for name in ("quick", "retrieval", "ablation", "real", "rot", "pairs", "abstain"):
+    for name in ("quick", "retrieval", "ablation", "real", "rot", "pairs", "abstain", "calibrate"):
         nargs = "*" if name in ("quick", "real", "pairs") else "+"
         if name != "rot":
             made[name].add_argument("files", type=Path, nargs=nargs, metavar="FILE")

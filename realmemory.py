@@ -258,8 +258,8 @@ class MemoryConfig(Record):
     spread_hops: int = 2            # steps of spreading activation
     spread_decay: float = 0.5       # activation kept per step
     # Recall.
-    abstain_below: float = 0.42     # [0,1] best confidence under which a packet is empty
-    item_floor: float = 0.4         # [0,1] share of the best confidence an item needs
+    abstain_below: float = 0.34     # [0,1] chance of an answer under which a packet is empty
+    item_floor: float = 0.07        # [0,1] share of the best confidence an item needs
     rerank: int = 60                # candidates looked at in full
     fold_every: int = 2_048         # traces whose pointers wait outside the postings
     # Brief, backups, journal.
@@ -322,7 +322,7 @@ class Item(Record):
     text: str
     kind: str
     cosine: float                   # [-1,1]
-    confidence: float               # [0,1], share of the cue that is accounted for
+    confidence: float               # [0,1], chance that this trace is what the cue asks for
     retention: float                # [0,1]
     source: str                     # "direct" (meaning), "keyword" or "associated"
     scope: str
@@ -1851,6 +1851,14 @@ CUE_TERMS = 48                      # distinct terms of a cue that vote
 LONG_CUE = 24                       # terms from which a cue is cut to its point
 FOCUS = 0.7                         # share of the best sentence's score that others need to stay
 ASKED = 2.0                         # factor of a question, and of the last sentence
+# Log-odds that a store holds an answer, by its best hit: constant, share of the cue's telling
+# words that the hit covers, share that no trace ever heard of; less the log of the traces, for
+# chance finds in proportion to the store.  Then, that an answering store's hit is the right one:
+# constant, its share of the field.  Both from `bench.py calibrate` on LoCoMo dev.
+KNOWN = (2.97, 9.55, -4.39)
+RIGHT = (-2.75, 8.03)
+SMALL, LARGE = 100, 10_000          # traces within which a store's size tells
+FIELD, CONTRAST = 30, 4             # scores that share the field, and the power that parts them
 ASKS_ASSISTANT = Regex(
     r"\b(?:did|have|had) you (?:\w+ )?(?:recommend|suggest|sa[iy]|tell|told|advise|mention|propose"
     r"|provide|g[ai]ve|explain|list|describe|outline|help)|\byou(?:'ve| have|'d| had)? "
@@ -1970,6 +1978,33 @@ def in_order(cue: Sequence[str], text: Sequence[str]) -> float:
     pairs = list(zip(cue, cue[1:], strict=False))
     there = set(zip(text, text[1:], strict=False))
     return sum(pair in there for pair in pairs) / len(pairs) if pairs else 0.0
+
+
+def chance(weights: Sequence[float], evidence: Sequence[float], less: float = 0.0) -> float:
+    """The logistic of a constant and weighted evidence, `less` log-odds: a probability.
+
+    >>> chance((0.0, 1.0), [0.0]), chance((-2.0, 4.0), [1.0]) > chance((-2.0, 4.0), [0.9])
+    (0.5, True)
+    """
+    odds = weights[0] - less + sum(w * x for w, x in zip(weights[1:], evidence, strict=True))
+    return 1 / (1 + math.exp(-odds))
+
+
+def rivals_of(traces: int) -> float:
+    """Log of how many traces may cover a cue by chance; a small store says little about it."""
+    return math.log(min(max(traces, SMALL), LARGE))
+
+
+def shares(scores: Sequence[float]) -> list[float]:
+    """Each score's share of the field: a near tie stays one, half as good counts a sixteenth.
+
+    >>> [round(share, 2) for share in shares([3.0, 1.5, 1.5])]
+    [0.89, 0.06, 0.06]
+    """
+    top = max(scores, default=0.0) or 1.0
+    powers = [(score / top) ** CONTRAST for score in scores]
+    field = sum(nlargest(FIELD, powers)) or 1.0
+    return [power / field for power in powers]
 
 
 def speaker_factors(cue: Cue, speakers: Iterable[str | None]) -> dict[str, float]:
@@ -3525,18 +3560,19 @@ def _verdict(decision: Decision) -> str:
 # === 18. Recalling ================================================================================
 # Votes and, with a model, nearest vectors give candidates; the best are read and reranked,
 # superseded ones answer with their successor, rewordings of one fact share a place, links bring
-# associates.  Confidence comes from evidence, never from a rank; below the threshold the packet is
-# empty.
+# associates.  Confidence comes from evidence, never from a rank: the chance that the store knows,
+# times the chance that this trace is the one.  Where it hardly knows, the packet is empty.
 
 class _Hit:
     """One candidate with its evidence while a recall runs."""
 
-    __slots__ = ("again", "confidence", "cosine", "covered", "row", "score", "source", "through",
-                 "votes", "why")
+    __slots__ = ("again", "confidence", "cosine", "covered", "known", "row", "score", "share",
+                 "source", "through", "votes", "why")
 
     def __init__(self, row: sqlite3.Row, votes: float) -> None:
         self.row, self.votes, self.score, self.source = row, votes, 0.0, "keyword"
-        self.cosine = self.covered = self.confidence = 0.0
+        self.cosine = self.covered = self.share = 0.0
+        self.known = self.confidence = 0.0      # chances: of any answer, of this one
         self.again = False              # another wording of a better hit
         self.why: list[str] = []
         self.through: list[int] = []    # superseded traces it was found through
@@ -3557,9 +3593,12 @@ class _Recall:
         if len(self.cue.words) > LONG_CUE:
             self._focus()
         self.weights = self._weights()
-        self.whole = sum(nlargest(TELLING, self.weights.values()))
         self.telling = [([self.store.index.bucket(scope, unit_of(word)) for scope in self.filled],
                          weight) for word, weight in self.weights.items()]
+        rarest = nlargest(TELLING, self.telling, key=lambda pair: pair[1])
+        self.whole = sum(weight for _, weight in rarest)
+        self.unheard = sum(weight for buckets, weight in rarest if not any(buckets)) / (
+            self.whole or 1.0)
         self.vector: list[float] | None = None
         self.hashed: list[tuple[int, float]] | None = None
         self.heads: dict[int, int] = {}
@@ -3704,6 +3743,9 @@ class _Recall:
             if rank < 10:
                 hit.score *= 1 + IN_ORDER * in_order(every, terms(hit.row["text"][:2_000]))
         hits[:len(best)] = sorted(best, key=lambda hit: (-hit.score, -hit.row["id"]))
+        share = shares([hit.score for hit in hits])
+        for hit, hit.share in zip(hits[:len(best)], share, strict=False):
+            self.judge(hit)
         return hits
 
     def _model_cosine(self, row: sqlite3.Row) -> float:
@@ -3715,9 +3757,16 @@ class _Recall:
         return max(0.0, ((near or 0.0) - ground) / (1 - ground))
 
     def judge(self, hit: _Hit) -> None:
-        """Fill in coverage and confidence."""
+        """Fill in coverage and both chances."""
         hit.covered = max(self._covered(ident) for ident in [hit.row["id"], *hit.through])
-        hit.confidence = max(hit.covered, hit.cosine if self.vector is not None else 0.0)
+        hit.known = self._known(hit.covered, self.unheard) if hit.covered else 0.0
+        if self.vector is not None:             # a meaning needs no word in common
+            hit.known = max(hit.known, self._known(hit.cosine, 0.0))
+        hit.confidence = hit.known * chance(RIGHT, [hit.share])
+
+    def _known(self, covered: float, unheard: float) -> float:
+        """Chance that the store holds what the cue asks for, by what a hit covers of it."""
+        return chance(KNOWN, [covered, unheard], rivals_of(self.total))
 
     def _covered(self, ident: int) -> float:
         """Rarity of the cue's words that point to a trace, as a share of its most telling ones.
@@ -3727,8 +3776,7 @@ class _Recall:
         """
         held = sum(weight for buckets, weight in self.telling if any(
             impact_of(bucket, ident) for bucket in buckets))
-        sure = {1: 0.7, 2: 0.85}.get(len(self.weights), 1.0)    # a word or two may mean anything
-        return sure * min(1.0, held / self.whole) if self.whole else 0.0
+        return min(1.0, held / self.whole) if self.whole else 0.0
 
     def _hashed_cue(self) -> list[tuple[int, float]]:
         """What the hashing embedder makes of the cue, without the zeros; [] with a model."""
@@ -3773,6 +3821,7 @@ class _Recall:
                 self.judge(hit)
                 hit.source = "associated"
                 hit.confidence = min(0.99, max(hit.confidence, active[ident]))
+                hit.known = max(hit.known, hit.confidence)
                 via = max(start, key=lambda seed: graph.neighbours(seed).get(ident, 0.0))
                 hit.why.append(f"linked to #{via}, activation {active[ident]:.2f}")
                 found.append(hit)
@@ -3837,20 +3886,20 @@ def _recalled(brain: _Brain, query: str, *, k: int, scope: str | None, all_scope
         scopes = brain.store.visible(scope, all_scopes)
         work = _Recall(brain, query, scopes, **filters)
         hits = work.hits(k)
-        for hit in hits[:max(BEST, k)]:
-            work.judge(hit)
         best = max((hit.confidence for hit in hits), default=0.0)
-        floor = min_confidence
-        if floor is None:
-            floor = max(config.abstain_below, config.item_floor * best) * config.use_abstention
-        least = SCORE_FLOOR * hits[0].score if hits and floor else 0.0
-        kept = [hit for hit in hits if hit.confidence >= floor and hit.score >= least
-                and not (hit.again and floor)][:k]
+        floor, sure = min_confidence or 0.0, 0.0
+        if min_confidence is None and config.use_abstention:
+            floor, sure = config.item_floor * best, config.abstain_below
+        strict = bool(floor or sure)
+        least = SCORE_FLOOR * hits[0].score if hits and strict else 0.0
+        kept = [hit for hit in hits if hit.confidence >= floor and hit.known >= sure
+                and hit.score >= least and not (hit.again and strict)][:k]
         linked = work.associates(kept, 2 * CONTEXT + k - len(kept))
         chosen = {hit.row["id"] for hit in kept}
         linked = [hit for hit in linked if hit.row["id"] not in chosen]
         room = k - len(kept)
-        strong = [hit for hit in linked if hit.confidence >= max(floor, 1e-9)][:room]
+        strong = [hit for hit in linked if hit.confidence >= max(floor, 1e-9)
+                  and hit.known >= sure][:room]
         items = _within([work.item(hit) for hit in [*kept, *strong]], budget_chars)
         left = None if budget_chars is None else budget_chars - sum(len(i.text) for i in items)
         beside = [hit for hit in linked if hit not in strong][:min(k, CONTEXT)]
@@ -3859,7 +3908,7 @@ def _recalled(brain: _Brain, query: str, *, k: int, scope: str | None, all_scope
         items, context = ([item._replace(why=(*item.why, *notes[item.memory_id]))
                            if item.memory_id in notes else item for item in found]
                           for found in (items, context))
-    reason = _packet_reason(work, len(hits), len(items), best, floor)
+    reason = _packet_reason(work, hits, items, sure or floor)
     reason += f"; keyword mode: {brain.turned_off}" if brain.turned_off else ""
     ms = round((time.perf_counter() - started) * 1000, 3)
     brain.note(work.now, "recall", None if all_scopes else scopes[0], {
@@ -3884,16 +3933,19 @@ def _conflicts(brain: _Brain, idents: Sequence[int]) -> dict[int, list[str]]:
     return notes
 
 
-def _packet_reason(work: _Recall, found: int, given: int, best: float, floor: float) -> str:
+def _packet_reason(work: _Recall, hits: Sequence[_Hit], items: Sequence[Item],
+                   floor: float) -> str:
     """Why a packet holds what it holds, in words."""
-    if given:
-        return f"{given} of {found} candidates, best confidence {best:.2f}"
+    if items:
+        return (f"{len(items)} of {len(hits)} candidates, best confidence "
+                f"{max(item.confidence for item in items):.2f}")
     if not work.cue.words:
         return "the cue has no searchable terms"
-    if not found:
+    if not hits:
         return ("no trace shares a term with the cue" if work.allowed is None
                 else "no trace that passes the filters shares a term with the cue")
-    return f"nothing relevant: best confidence {best:.2f} is under {floor:.2f}"
+    best = max(hit.known for hit in hits)
+    return f"nothing relevant: the chance of an answer is {best:.2f}, under {floor:.2f}"
 
 
 def _within(items: Sequence[Item], budget: int | None) -> list[Item]:

@@ -1843,6 +1843,43 @@ def test_a_question_is_answered_with_its_evidence_and_the_rest_left_out(hippo):
     assert any("cosine" in why for why in first.why)
 
 
+@given(st.floats(0, 1), st.floats(0, 1), st.integers(1, 10**6),
+       st.lists(st.floats(0, 9), min_size=2))
+def test_confidence_rises_with_each_piece_of_evidence(covered, more, traces, scores):
+    low, high = sorted((covered, more))
+
+    def known(covered, unheard, traces):
+        return rm.chance(rm.KNOWN, [covered, unheard], rm.rivals_of(traces))
+
+    assert 0 <= known(low, 0, traces) <= known(high, 0, traces) <= 1
+    assert known(low, high, traces) <= known(low, low, traces)
+    assert known(high, 0, traces + 1) <= known(high, 0, traces)
+    shares = rm.shares(sorted(scores))
+    assert shares == sorted(shares) and all(0 <= share <= 1 for share in shares)
+
+
+@pytest.mark.parametrize("n", [0, 1, 20, 400])
+def test_a_short_exact_cue_is_answered_in_a_store_of_any_size(n, hippo):
+    known = {"ERR-4417": "ERR-4417 means that the cache is full",
+             "маяк": "Ключи от маяка у Пилар", "灯塔": "灯塔的钥匙在门后",
+             "zeppelin hangar": "The zeppelin hangar is full of straw"}
+    put(hippo, *known.values(), *(f"Crate {i} holds {i * 7} ropes of the ship" for i in range(n)))
+    for cue, text in known.items():
+        assert said(hippo, cue)[:1] == [text]
+
+
+def test_a_store_of_three_facts_answers_what_it_knows_and_refuses_the_rest(hippo):
+    put(hippo, "The deploy script lives in tools/ship.sh", "The gate number is 7",
+        "Releases go out on Tuesdays")
+    for cue, start in (("where is the deploy script?", "The deploy"),
+                       ("which number has the gate?", "The gate"), ("when do we release?", "Rel")):
+        item, = hippo.recall(cue).items
+        assert item.text.startswith(start) and item.confidence > 0.9
+    for cue in ("what is the dentist's phone number?", "how do I bake sourdough bread?",
+                "what number do I call for the plumber in Lisbon?"):
+        assert hippo.recall(cue).abstained, cue
+
+
 @pytest.mark.parametrize("query", ["???", "", "   ", "🙂", "\x00", "* AND (", '"', "'; --", "-",
                                    "zzqy", "NEAR(a b, 2)", "a" * 3000, "^^ ~~", "\ud800", "\u202e"])
 def test_a_cue_that_nothing_answers_gets_an_empty_packet_that_says_so(query, hippo):
