@@ -53,7 +53,7 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from realmemory import Hippocampus, MemoryConfig, WriteResult
+from realmemory import FastEmbedProvider, Hippocampus, MemoryConfig, WriteResult
 
 HERE = Path(__file__).resolve().parent
 SEED = 11
@@ -441,9 +441,14 @@ class RealMemory:
     name = "realMemory"
 
     def __init__(
-        self, folder: Path, config: MemoryConfig | None = None, *, now: float = FIXED_NOW
+        self,
+        folder: Path,
+        config: MemoryConfig | None = None,
+        *,
+        now: float = FIXED_NOW,
+        embedder: object = None,
     ) -> None:
-        self.hippo = Hippocampus.open(folder, config=config, clock=lambda: now)
+        self.hippo = Hippocampus.open(folder, config=config, embedder=embedder, clock=lambda: now)
         self.results: list[WriteResult] = []
 
     def write(self, docs: Sequence[Doc]) -> list[int]:
@@ -661,15 +666,29 @@ def differing(merged: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     ]
 
 
-def realmemory_outcome(corpora: Sequence[Corpus], config: MemoryConfig) -> Outcome:
+def realmemory_outcome(
+    corpora: Sequence[Corpus], config: MemoryConfig, embedder: object = None
+) -> Outcome:
     """The product over all stores, each in a folder of its own that is removed at the end."""
     with scratch() as folder:
-        return measured(
+        outcome = measured(
             lambda corpus: RealMemory(
-                folder / re.sub(r"\W", "_", corpus.name), config, now=after_last(corpus.docs)
+                folder / re.sub(r"\W", "_", corpus.name),
+                config,
+                now=after_last(corpus.docs),
+                embedder=embedder,
             ),
             corpora,
         )
+    return outcome._replace(name=f"{outcome.name} + model") if embedder else outcome
+
+
+def model_in(folder: Path | None) -> FastEmbedProvider | None:
+    """The default model from a folder of its files, loaded; None for None."""
+    found = FastEmbedProvider(model_path=str(folder)) if folder else None
+    if found:
+        found.load()
+    return found
 
 
 @contextmanager
@@ -690,11 +709,13 @@ def retrieval(run: Run, args: argparse.Namespace) -> None:
         form = "pooled" if args.pooled else f"{len(corpora)} stores"
         corpora = pooled(corpora) if args.pooled else corpora
         outcomes = [realmemory_outcome(corpora, args.config)]
+        if args.model:
+            outcomes.append(realmemory_outcome(corpora, args.config, model_in(args.model)))
         if args.rivals:
             outcomes += [measured(lambda _, m=make: m(), corpora) for make in rivals(run)]  # type: ignore[misc]
         label = path.name.split(".")[0]
         run.table(
-            f"{label}: {form}, n={n} docs, {asked} queries with gold, top {DEPTH}, no model, "
+            f"{label}: {form}, n={n} docs, {asked} queries with gold, top {DEPTH}, "
             f"category 5 apart where there is one",
             [outcome.row(run.record["seed"]) for outcome in outcomes],
         )
@@ -702,6 +723,9 @@ def retrieval(run: Run, args: argparse.Namespace) -> None:
         ours = outcomes[0]
         head = [score for score in ours.scores if score.cat != "5"]
         run.figure(f"{label} R@10", at(head, 10))
+        if args.model:
+            head = [score for score in outcomes[1].scores if score.cat != "5"]
+            run.figure(f"{label} R@10 with the model", at(head, 10))
         report_merges(run, label, ours)
 
 
@@ -1687,6 +1711,8 @@ def parser() -> argparse.ArgumentParser:
     for name in ("quick", "retrieval"):
         made[name].add_argument("--pooled", action="store_true", help="all stores in one")
         made[name].add_argument("--no-rivals", dest="rivals", action="store_false")
+        made[name].add_argument("--model", type=Path, metavar="DIR",
+                                help="also measured with the model in DIR")  # fmt: skip
     made["ablation"].add_argument("--pairs", type=Path, help="pairs for the gate's own ablation")
     made["writes"].add_argument("--sizes", type=int, nargs="+", default=[1_000, 10_000])
     made["writes"].add_argument("--rounds", type=int, default=9)
@@ -1728,7 +1754,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"bench.py: {error}", file=sys.stderr)
         return 2
     needed = [] if args.command == "quick" else [*getattr(args, "files", [])]
-    needed += [args.pairs] if getattr(args, "pairs", None) else []
+    needed += [path for name in ("pairs", "model") if (path := getattr(args, name, None))]
     absent = [str(path) for path in needed if not path.exists()]
     if absent:
         print(f"bench.py: no such file: {', '.join(absent)}", file=sys.stderr)
