@@ -6,6 +6,7 @@
     python bench.py ablation FILE            `retrieval`'s headline, one mechanism off at a time
     python bench.py pairs FILE...            what the novelty gate does with pairs of facts
     python bench.py abstain FILE             what `recall` refuses: cues asked of the wrong store
+    python bench.py calibrate FILE           cosines of strangers and of cues, by embedder (--model)
     python bench.py writes                   `remember` against three bare SQLite inserts
     python bench.py startup                  whole processes: brief, sleep, serve; a working sleep
     python bench.py contention               many writers, one sentence at once, kill -9
@@ -50,10 +51,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import count, islice
+from operator import mul
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from realmemory import FastEmbedProvider, Hippocampus, MemoryConfig, WriteResult
+from realmemory import (
+    EmbeddingProvider,
+    FastEmbedProvider,
+    HashingEmbedder,
+    Hippocampus,
+    MemoryConfig,
+    WriteResult,
+    embedded_text,
+)
 
 HERE = Path(__file__).resolve().parent
 SEED = 11
@@ -978,6 +988,50 @@ def abstain(run: Run, args: argparse.Namespace) -> None:
                    f"{len(own)} own, {len(swapped)} foreign cues")  # fmt: skip
 
 
+def calibrate(run: Run, args: argparse.Namespace) -> None:
+    """Cosines by embedder: of strangers, and the best one of a cue at home and elsewhere.
+
+    `background` is what a provider recommends under this name; `elsewhere p95` is `related`: one
+    cue in twenty has a text so near in a store that doesn't answer it.
+    """
+    for path in args.files:
+        corpora = [corpus for corpus in load_corpora(path) if corpus.docs and corpus.queries]
+        model = model_in(args.model)
+        rows = [cosine_row(e, corpora) for e in (HashingEmbedder(), model) if e]
+        run.table(f"{path.name.split('.')[0]}: cosines, {len(corpora)} stores", rows)
+
+
+def cosine_row(embedder: EmbeddingProvider, corpora: Sequence[Corpus]) -> Row:
+    """The first 120 docs and 20 cues of each store; elsewhere is the next store."""
+
+    def cosine(a: Sequence[float], b: Sequence[float]) -> float:
+        return sum(map(mul, a, b))
+
+    stores = [
+        [embedder.embed(embedded_text(doc.body, doc.speaker)) for doc in corpus.docs[:120]]
+        for corpus in corpora
+    ]
+    strangers = [
+        cosine(a, b)
+        for vectors in stores
+        for a, b in zip(vectors, vectors[len(vectors) // 2 :], strict=False)
+    ]
+    home, elsewhere = [], []
+    for i, corpus in enumerate(corpora):
+        there = {doc.id for doc in corpus.docs[:120]}
+        asked = [query for query in corpus.queries if there.intersection(query.gold)]
+        for query in asked[:20]:
+            cue = embedder.embed_query(query.text)
+            home.append(max(cosine(cue, vector) for vector in stores[i]))
+            if len(stores) > 1:
+                elsewhere.append(max(cosine(cue, v) for v in stores[(i + 1) % len(stores)]))
+    row = {"embedder": embedder.name, "background": mean(strangers), "home p50": median(home)}
+    if elsewhere:
+        p95 = quantile(elsewhere, 0.95)
+        row |= {"elsewhere p95": p95, "AUROC": auroc(home, elsewhere)}
+    return row
+
+
 class Asked(NamedTuple):
     """One cue in one store: `own`, `other` (as it stands) or `swapped` (with the store's names)."""
 
@@ -1682,6 +1736,7 @@ COMMANDS: dict[str, Callable[[Run, argparse.Namespace], None]] = {
     "ablation": ablation,
     "pairs": pairs,
     "abstain": abstain,
+    "calibrate": calibrate,
     "writes": writes,
     "startup": startup,
     "contention": contention,
@@ -1711,6 +1766,8 @@ def parser() -> argparse.ArgumentParser:
     for name in ("quick", "retrieval"):
         made[name].add_argument("--pooled", action="store_true", help="all stores in one")
         made[name].add_argument("--no-rivals", dest="rivals", action="store_false")
+    made["calibrate"].add_argument("files", type=Path, nargs="+", metavar="FILE")
+    for name in ("quick", "retrieval", "calibrate"):
         made[name].add_argument("--model", type=Path, metavar="DIR",
                                 help="also measured with the model in DIR")  # fmt: skip
     made["ablation"].add_argument("--pairs", type=Path, help="pairs for the gate's own ablation")

@@ -737,6 +737,8 @@ class FastEmbedProvider:
             self._prefixes = "passage: ", "query: "
         elif e5.search(os.path.basename(os.path.normpath(self.model_path or ""))):
             self._prefixes, self.name = ("passage: ", "query: "), f"{self.name}+e5"
+        if self._prefixes[0]:           # all of e5's cosines are high
+            self.recommended_thresholds = {"background": 0.81, "related": 0.90}
 
     def load(self) -> Any:
         """The model; one clear error for each of fastembed's many."""
@@ -1774,8 +1776,8 @@ USER = 2.5                          # factor for user turns in a user/assistant 
 UNTRUSTED, DOUBTED = 0.9, 0.5       # factors for tool, web, file and import origins; quarantine
 IN_ORDER = 0.2                      # weight of the cue's words standing in its order
 GRAMS = 0.2                         # weight of the cue's letter 4-grams found in a text
-MEANING = 0.12                      # weight of a model's lift beside votes scaled to 1
-LIFT_BEFORE, LIFT_AFTER = 0.5, 0.4  # share of the turn before, and after, in a trace's lift
+MEANING = 0.15                      # weight of a model's lift beside votes scaled to 1
+LIFT_BEFORE, LIFT_AFTER = 0.5, 0.4  # share of a short turn before, and after, in a trace's lift
 COMPLETED, COMPLETION = 12, 0.1     # units that complete a cue, and their weight beside its own
 SESSION = 0.15                      # share of the mean of the session's three best
 POINTERS_PER_HOLDER = 4             # pointers a unit has for each trace that holds it
@@ -1904,18 +1906,21 @@ class VectorScan:
     as fast as a float32 matrix, at a quarter of the memory (int8 @ float32 is ten times slower).
     """
 
-    BLOCK = 512                     # rows; of 384 numbers they stay in the cache
+    BLOCK = 512                     # rows that stay in the cache as float32
 
     def __init__(self) -> None:
         self.ids = array("i")
         self._scopes, self._data, self._scales = array("i"), array("b"), array("d")
         self._before, self._after = array("i"), array("i")      # where session neighbours stand
+        self._says = array("f")         # [0,1] how much a trace says for them: long ones are loud
 
-    def add(self, ident: int, scope: int, previous: int | None, scale: float, data: bytes) -> None:
+    def add(self, ident: int, scope: int, previous: int | None, n_words: int, scale: float,
+            data: bytes) -> None:
         """Take in a trace; `previous` is the one before it in its session.  Ids only grow."""
         at, before = len(self.ids), self._at(previous or 0)
         self.ids.append(ident)
         self._scopes.append(scope)
+        self._says.append(BODY_MEAN / max(BODY_MEAN, n_words))
         self._data.frombytes(data)
         self._scales.append(scale)
         self._before.append(before)
@@ -1942,13 +1947,13 @@ class VectorScan:
         cosines, mean, spread, best = (self._by_numpy if numpy else self._by_hand)(
             numpy, vector, scopes, limit, only)
 
-        def lift(at: int) -> float:
-            return (float(cosines[at]) - mean) / spread if at >= 0 else 0.0
-
         found = {}
         for at in {*best, *(at for at in map(self._at, also) if at >= 0)}:
-            around = LIFT_BEFORE * lift(self._before[at]) + LIFT_AFTER * lift(self._after[at])
-            found[self.ids[at]] = float(cosines[at]), lift(at) + around * context
+            lift = (float(cosines[at]) - mean) / spread
+            for other, share in ((self._before[at], LIFT_BEFORE), (self._after[at], LIFT_AFTER)):
+                if other >= 0 and context:
+                    lift += share * self._says[other] * (float(cosines[other]) - mean) / spread
+            found[self.ids[at]] = float(cosines[at]), lift
         return found
 
     def _by_numpy(self, numpy: Any, vector: Sequence[float], scopes: Sequence[int], limit: int,
@@ -1956,9 +1961,12 @@ class VectorScan:
         """Cosines of all, their mean and deviation in the scopes, places of the nearest."""
         cosines = numpy.empty(len(self.ids), dtype=numpy.float32)
         rows = numpy.frombuffer(self._data, dtype=numpy.int8).reshape(len(cosines), -1)
+        cue = numpy.asarray(vector, dtype=numpy.float32)
+        block = numpy.empty((self.BLOCK, len(cue)), dtype=numpy.float32)
         for at in range(0, len(cosines), self.BLOCK):
-            block = rows[at:at + self.BLOCK].astype(numpy.float32)
-            cosines[at:at + self.BLOCK] = block @ numpy.asarray(vector, dtype=numpy.float32)
+            few = rows[at:at + self.BLOCK]
+            block[:len(few)] = few
+            cosines[at:at + self.BLOCK] = block[:len(few)] @ cue
         cosines *= numpy.frombuffer(self._scales)
         seen = numpy.isin(numpy.frombuffer(self._scopes, dtype=numpy.int32), list(scopes))
         inside = cosines if seen.all() else cosines[seen]
@@ -2093,7 +2101,7 @@ SQL_PINNED = f"""{SQL_TRACE} WHERE pinned = 1 AND valid_to IS NULL AND quarantin
     AND scope_id {SQL_IN} ORDER BY id DESC LIMIT 50"""
 SQL_PHRASE = f"""SELECT f.rowid FROM trace_terms f JOIN traces t ON t.id = f.rowid
     WHERE trace_terms MATCH ? AND t.scope_id {SQL_IN} LIMIT 200"""
-SQL_VECTORS = """SELECT trace_id, scope_id, prev_id, scale, data
+SQL_VECTORS = """SELECT trace_id, scope_id, prev_id, n_words, scale, data
     FROM vectors JOIN traces ON id = trace_id
     WHERE trace_id > ? ORDER BY trace_id"""
 SQL_LINKS = f"""SELECT * FROM (
@@ -2990,13 +2998,13 @@ class _Brain:
         with self.store.reading():
             recorded = self.store.meta("embedder")
             used = self.store.row("SELECT 1 FROM traces LIMIT 1") is not None
-        if recorded == chosen.name:
-            self._refuse_namesake(chosen)
-        else:
+            namesake = recorded == chosen.name and self._is_namesake(chosen)
+        if recorded != chosen.name or namesake:
             if used or self.store.read_only:
+                wrong = "another function of this name" if namesake else repr(chosen.name)
                 raise EmbedderMismatch(
                     f"{self.store.path!r} was written with the embedder {recorded!r}, not "
-                    f"{chosen.name!r}; open it without naming one, or move it over with "
+                    f"{wrong}; open it without naming one, or move it over with "
                     "Hippocampus.reembed(...)")
             with self.store.writing():
                 self._record(chosen)
@@ -3008,15 +3016,11 @@ class _Brain:
         self.store.set_meta("probe", to_json(probe and [round(x, 4) for x in probe]))
         self._embedder, self.store.embedder = chosen, chosen.name
 
-    def _refuse_namesake(self, chosen: EmbeddingProvider) -> None:
-        """Raises EmbedderMismatch for another function of the same name (each lambda is one)."""
-        with self.store.reading():
-            before = json.loads(self.store.meta("probe", "null"))
+    def _is_namesake(self, chosen: EmbeddingProvider) -> bool:
+        """Whether it is another function of the recorded one's name (each lambda has the same)."""
+        before = json.loads(self.store.meta("probe", "null"))
         probe = getattr(chosen, "probe", None)
-        if before and probe and sum(map(mul, before, probe)) < 0.98:
-            raise EmbedderMismatch(
-                f"{self.store.path!r} was written with another function called {chosen.name!r}; "
-                "pass that one, or move it over with Hippocampus.reembed(...)")
+        return bool(before and probe and sum(map(mul, before, probe)) < 0.98)
 
     def thresholds(self) -> dict[str, tuple[float, str]]:
         """Cosines by name with their origin: "provider", "store" (its own background; what is
@@ -4614,7 +4618,7 @@ class Hippocampus(_Brain):
         missing = "FROM traces WHERE id NOT IN (SELECT trace_id FROM vectors)"
         store.backup("before-reembed", 0)
         with store.writing():
-            if store.meta("embedder") != chosen.name:
+            if store.meta("embedder") != chosen.name or self._is_namesake(chosen):
                 store.run("DELETE FROM vectors")
                 store.run("DELETE FROM db_meta WHERE key = 'background'")
             self._record(chosen)
