@@ -1005,7 +1005,7 @@ def cosine_row(embedder: EmbeddingProvider, corpora: Sequence[Corpus]) -> Row:
     """The first 120 docs and 20 cues of each store; elsewhere is the next store."""
 
     def cosine(a: Sequence[float], b: Sequence[float]) -> float:
-        return sum(map(mul, a, b))
+        return float(sum(map(mul, a, b)))
 
     stores = [
         [embedder.embed(embedded_text(doc.body, doc.speaker)) for doc in corpus.docs[:120]]

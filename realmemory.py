@@ -1914,19 +1914,26 @@ class VectorScan:
         self._before, self._after = array("i"), array("i")      # where session neighbours stand
         self._says = array("f")         # [0,1] how much a trace says for them: long ones are loud
 
-    def add(self, ident: int, scope: int, previous: int | None, n_words: int, scale: float,
-            data: bytes) -> None:
-        """Take in a trace; `previous` is the one before it in its session.  Ids only grow."""
-        at, before = len(self.ids), self._at(previous or 0)
-        self.ids.append(ident)
-        self._scopes.append(scope)
-        self._says.append(BODY_MEAN / max(BODY_MEAN, n_words))
-        self._data.frombytes(data)
-        self._scales.append(scale)
-        self._before.append(before)
-        self._after.append(-1)
-        if before >= 0:
-            self._after[before] = at
+    def extend(self, rows: Sequence[Sequence[Any]]) -> None:
+        """Take in (id, scope, id before it in its session, words, scale, int8 bytes) of traces,
+        ids ascending and above those held."""
+        if not rows:
+            return
+        first = len(self.ids)
+        ids, scopes, previous, n_words, scales, data = zip(*rows, strict=True)
+        self.ids.extend(ids)
+        self._scopes.extend(scopes)
+        self._says.extend(BODY_MEAN / max(BODY_MEAN, n) for n in n_words)
+        self._scales.extend(scales)
+        self._data.frombytes(b"".join(data))
+        self._after.extend([-1] * len(ids))
+        for at, ident in enumerate(previous, first):
+            before = -1
+            if ident:               # mostly the row before
+                before = at - 1 if at and self.ids[at - 1] == ident else self._at(ident)
+            self._before.append(before)
+            if before >= 0:
+                self._after[before] = at
 
     def _at(self, ident: int) -> int:
         at = bisect_left(self.ids, ident)
@@ -2792,8 +2799,7 @@ class TraceStore(Store):
     def vectors(self) -> VectorScan:
         """The stored vectors, in memory once read."""
         held = self._vectors
-        for row in self.rows(SQL_VECTORS, held.ids[-1] if held.ids else 0):
-            held.add(*row)
+        held.extend(self.rows(SQL_VECTORS, held.ids[-1] if held.ids else 0))
         return held
 
     def background(self) -> float | None:
