@@ -12,7 +12,8 @@
     python bench.py pairs [FILE...]          what the novelty gate does with pairs of facts and with
                                              one-token changes of project facts or of a set's docs
     python bench.py abstain FILE             what `recall` refuses: cues asked of the wrong store
-    python bench.py calibrate FILE...        confidence against truth; the constants that fit FILE 1
+    python bench.py calibrate FILE...        confidence against truth and cosines by embedder
+                                             (--model DIR); the constants that fit
     python bench.py writes                   `remember` against three bare SQLite inserts
     python bench.py startup                  whole processes: brief, sleep, serve; a working sleep
     python bench.py contention               many writers, one sentence at once, kill -9
@@ -80,6 +81,7 @@ from realmemory import (
     StoreError,
     WriteResult,
     cosine,
+    embedded_text,
     sdr,
 )
 
@@ -797,7 +799,7 @@ class RealMemory:
 
     def __init__(
         self, folder: Path, config: MemoryConfig | None = None, *, now: float = FIXED_NOW,
-        embedder: EmbeddingProvider | None = None,
+        embedder: object = None,
     ) -> None:  # fmt: skip
         self.now = now
         self.hippo = Hippocampus.open(
@@ -1059,15 +1061,29 @@ def differing(merged: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     ]
 
 
-def realmemory_outcome(corpora: Sequence[Corpus], config: MemoryConfig) -> Outcome:
+def realmemory_outcome(
+    corpora: Sequence[Corpus], config: MemoryConfig, embedder: object = None
+) -> Outcome:
     """The product over all stores, each in a folder of its own that is removed at the end."""
     with scratch() as folder:
-        return measured(
+        outcome = measured(
             lambda corpus: RealMemory(
-                folder / re.sub(r"\W", "_", corpus.name), config, now=after_last(corpus.docs)
+                folder / re.sub(r"\W", "_", corpus.name),
+                config,
+                now=after_last(corpus.docs),
+                embedder=embedder,
             ),
             corpora,
         )
+    return outcome._replace(name=f"{outcome.name} + model") if embedder else outcome
+
+
+def model_in(folder: Path | None) -> FastEmbedProvider | None:
+    """The default model from a folder of its files, loaded; None for None."""
+    found = FastEmbedProvider(model_path=str(folder)) if folder else None
+    if found:
+        found.load()
+    return found
 
 
 def written(engine: Engine, docs: Sequence[Doc]) -> dict[str, int]:
@@ -1102,11 +1118,13 @@ def retrieval(run: Run, args: argparse.Namespace) -> None:
         form = "pooled" if args.pooled else f"{len(corpora)} stores"
         corpora = pooled(corpora) if args.pooled else corpora
         outcomes = [realmemory_outcome(corpora, args.config)]
+        if args.model:
+            outcomes.append(realmemory_outcome(corpora, args.config, model_in(args.model)))
         if args.rivals:
             outcomes += [measured(lambda _, m=make: m(), corpora) for make in rivals(run)]  # type: ignore[misc]
         label = path.name.split(".")[0]
         run.table(
-            f"{label}: {form}, n={n} docs, {asked} queries with gold, top {DEPTH}, no model, "
+            f"{label}: {form}, n={n} docs, {asked} queries with gold, top {DEPTH}, "
             f"category 5 apart where there is one",
             [outcome.row(run.record["seed"]) for outcome in outcomes],
         )
@@ -1114,6 +1132,9 @@ def retrieval(run: Run, args: argparse.Namespace) -> None:
         ours = outcomes[0]
         head = [score for score in ours.scores if score.cat != "5"]
         run.figure(f"{label} R@10", at(head, 10))
+        if args.model:
+            head = [score for score in outcomes[1].scores if score.cat != "5"]
+            run.figure(f"{label} R@10 with the model", at(head, 10))
         report_merges(run, label, ours)
 
 
@@ -1679,9 +1700,16 @@ Example = tuple[Sequence[float], float, float, bool]   # evidence, log-odds less
 
 
 def calibrate(run: Run, args: argparse.Namespace) -> None:
-    """Expected calibration error of confidence, and the constants that fit the first file."""
+    """Cosines by embedder; confidence against truth, and the constants that fit each file.
+
+    `background` is what a provider recommends under this name; `elsewhere p95` is `related`: one
+    cue in twenty has a text so near in a store that doesn't answer it.
+    """
     for path in args.files:
         corpora, label = load_corpora(path), path.name.split(".")[0]
+        embedders = [e for e in (HashingEmbedder(), model_in(args.model)) if e]
+        run.table(f"{label}: cosines, {len(corpora)} stores",
+                  [cosine_row(e, corpora) for e in embedders])
         seen = [one for i in range(len(corpora)) for one in seen_in(corpora, i, args.config)]
         own = [one for one in seen if one.own]
         first = [one for one in own if one.rank == 0]
@@ -1700,6 +1728,33 @@ def calibrate(run: Run, args: argparse.Namespace) -> None:
             weights = fit([one for one in seen if one.store != store])
             held += [(given(one, *weights), one.right) for one in first if one.store == store]
         run.figure(f"{label} ECE of the first item, fitted on the other stores", ece(held))
+
+
+def cosine_row(embedder: EmbeddingProvider, corpora: Sequence[Corpus]) -> Row:
+    """The first 120 docs and 20 cues of each store; elsewhere is the next store."""
+    stores = [
+        [embedder.embed(embedded_text(doc.body, doc.speaker)) for doc in corpus.docs[:120]]
+        for corpus in corpora
+    ]
+    strangers = [
+        cosine(a, b)
+        for vectors in stores
+        for a, b in zip(vectors, vectors[len(vectors) // 2 :], strict=False)
+    ]
+    home, elsewhere = [], []
+    for i, corpus in enumerate(corpora):
+        there = {doc.id for doc in corpus.docs[:120]}
+        asked = [query for query in corpus.queries if there.intersection(query.gold)]
+        for query in asked[:20]:
+            cue = embedder.embed_query(query.text)
+            home.append(max(cosine(cue, vector) for vector in stores[i]))
+            if len(stores) > 1:
+                elsewhere.append(max(cosine(cue, v) for v in stores[(i + 1) % len(stores)]))
+    row = {"embedder": embedder.name, "background": mean(strangers), "home p50": median(home)}
+    if elsewhere:
+        p95 = quantile(elsewhere, 0.95)
+        row |= {"elsewhere p95": p95, "AUROC": auroc(home, elsewhere)}
+    return row
 
 
 def seen_in(corpora: Sequence[Corpus], i: int, config: MemoryConfig) -> Iterator[Seen]:
@@ -3366,16 +3421,14 @@ def parser() -> argparse.ArgumentParser:
     for name in ("quick", "retrieval"):
         made[name].add_argument("--pooled", action="store_true", help="all stores in one")
         made[name].add_argument("--no-rivals", dest="rivals", action="store_false")
-    made["peers"].add_argument("--model", type=Path, metavar="DIR",
-                               help="a fastembed model: vectors of a second kind")  # fmt: skip
+    for name in ("quick", "retrieval", "calibrate", "peers", "pairs", "real"):
+        made[name].add_argument("--model", type=Path, metavar="DIR",
+                                help="also with the fastembed model in DIR")  # fmt: skip
     made["peers"].add_argument("--limit", type=int, help="at most so many questions a store")
     made["peers"].add_argument("--timeout", type=float, default=900, help="seconds an engine has")
     made["peers"].add_argument("--only", nargs="+", metavar="NAME",
                                choices=[peer.name for peer in PEERS])  # fmt: skip
-    made["pairs"].add_argument("--model", type=Path, help="folder of a model that fastembed loads")
     made["ablation"].add_argument("--pairs", type=Path, help="pairs for the gate's own ablation")
-    made["real"].add_argument("--model", type=Path, metavar="DIR",
-                              help="fastembed's model; also REALMEMORY_MODEL_PATH")  # fmt: skip
     made["rot"].add_argument("--writes", type=int, default=10_000)
     made["rot"].add_argument("--revisions", type=int, choices=range(1, 22), default=20,
                              metavar="1..21")  # fmt: skip
@@ -3420,7 +3473,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"bench.py: {error}", file=sys.stderr)
         return 2
     needed = [] if args.command == "quick" else [*getattr(args, "files", [])]
-    needed += [args.pairs] if getattr(args, "pairs", None) else []
+    needed += [path for name in ("pairs", "model") if (path := getattr(args, name, None))]
     absent = [str(path) for path in needed if not path.exists()]
     if absent:
         print(f"bench.py: no such file: {', '.join(absent)}", file=sys.stderr)

@@ -261,6 +261,8 @@ class MemoryConfig(Record):
     abstain_below: float = 0.34     # [0,1] chance of an answer under which a packet is empty
     item_floor: float = 0.07        # [0,1] share of the best confidence an item needs
     rerank: int = 60                # candidates looked at in full
+    cosine_background: float | None = None  # cosine of strangers; None: learned from the store
+    cosine_related: float | None = None     # cosine that answers a cue; None: the embedder's
     fold_every: int = 2_048         # traces whose pointers wait outside the postings
     # Brief, backups, journal.
     brief_chars: int = 600          # characters of a brief
@@ -277,6 +279,8 @@ class MemoryConfig(Record):
         """Itself; raises InvalidInput where a value is outside its range."""
         for name, default in self._defaults.items():
             value = getattr(self, name)
+            if default is None and value is None:
+                continue
             low, high = (1, 10**9) if isinstance(default, int) else (0, 1)
             if name.startswith("tau_") or name == "link_tau_d":
                 low, high = 1e-6, math.inf      # type: ignore[assignment]
@@ -652,8 +656,11 @@ class EmbeddingProvider(Protocol):
     """What realMemory asks of an embedder; any object with these five works."""
 
     name: str                       # recorded in the store; another name is refused
-    dim: int                        # length of every vector
-    recommended_thresholds: Mapping[str, float]     # cosines: background, related (same topic)
+    recommended_thresholds: Mapping[str, float]     # cosines: background (of strangers), related
+
+    @property
+    def dim(self) -> int:
+        """Length of every vector."""
 
     def embed(self, text: str) -> Sequence[float]:
         """The vector of a fact, `dim` floats; the caller normalises it."""
@@ -705,6 +712,8 @@ class FastEmbedProvider:
 
     The default model knows some fifty languages; 384-d, texts past 128 model tokens are cut.  Looks
     in the cache first and downloads only with `download=True`.  Normalises: this model does not.
+    The prefixes that e5 models were trained with are added here, since fastembed adds none: where
+    the name of the model, or of the folder `model_path`, says e5.
     `load` raises StoreError where package or model can't be had.
     """
 
@@ -713,10 +722,17 @@ class FastEmbedProvider:
 
     def __init__(self, model: str = MODEL, *, cache_dir: str | None = None,
                  model_path: str | None = None, download: bool = False) -> None:
-        self.model, self.dim, self.download, self.name = model, 384, download, f"fastembed:{model}"
+        self.model, self.download, self.name = model, download, f"fastembed:{model}"
         self.cache_dir = cache_dir or os.path.expanduser("~/.cache/realmemory/fastembed")
         self.model_path = model_path or os.environ.get("REALMEMORY_MODEL_PATH") or None
-        self._loaded: Any = None
+        self._prefixes, self._loaded = ("", ""), None
+        e5 = Regex(r"(?<![a-z0-9])e5(?![a-z0-9]|.*instruct)", re.I)
+        if e5.search(model):
+            self._prefixes = "passage: ", "query: "
+        elif e5.search(os.path.basename(os.path.normpath(self.model_path or ""))):
+            self._prefixes, self.name = ("passage: ", "query: "), f"{self.name}+e5"
+        if self._prefixes[0]:           # all of e5's cosines are high
+            self.recommended_thresholds = {"background": 0.81, "related": 0.90}
 
     def load(self) -> Any:
         """The model; one clear error for each of fastembed's many."""
@@ -740,11 +756,22 @@ class FastEmbedProvider:
                     f"{self.model_path or self.cache_dir} ({_shown(str(error), 120)})") from error
         return self._loaded
 
+    @property
+    def dim(self) -> int:
+        """Length of a vector; of another model than the default it takes loading to know."""
+        return 384 if self.model == self.MODEL else int(self.load().embedding_size)
+
     def embed(self, text: str) -> list[float]:
         """`dim` floats of unit length."""
-        return unit_vector([float(x) for x in next(iter(self.load().embed([text])))])
+        return self._vector(self._prefixes[0] + text)
 
-    embed_query = embed
+    def embed_query(self, text: str) -> list[float]:
+        """The same of a cue."""
+        return self._vector(self._prefixes[1] + text)
+
+    def _vector(self, text: str) -> list[float]:
+        # A tokenizer reads all it is given before it cuts: don't give it a book.
+        return unit_vector(next(iter(self.load().embed([text[:2_000]]))).tolist())
 
 
 class CallableEmbedder:
@@ -753,7 +780,9 @@ class CallableEmbedder:
     recommended_thresholds: Mapping[str, float] = {"background": 0.0, "related": 0.4}
 
     def __init__(self, function: Callable[[str], Sequence[float]]) -> None:
-        self._function, self.dim = function, len(function("dimension"))
+        self._function = function
+        self.probe = unit_vector([float(x) for x in function("dimension")])
+        self.dim = len(self.probe)
         name = getattr(function, "__qualname__", type(function).__name__)
         self.name = f"callable:{name}-{self.dim}"
 
@@ -781,6 +810,21 @@ def provider(embedder: object) -> EmbeddingProvider:
         return CallableEmbedder(embedder)
     raise InvalidInput(f"embedder={_shown(embedder)}; give 'hashing', 'local', a function from "
                        "text to floats, or an object with name, dim, embed and embed_query")
+
+
+_SHOWN = Regex(r"^\[(?:image|photo|picture|video|audio|file|attachment): .*\]$", re.I | re.M)
+
+
+def embedded_text(text: str, speaker: str | None) -> str:
+    """What of a trace a model gets to read: who said what, without the captions of pictures.
+
+    With captions, which say what somebody else saw, models rank dialogues worse.
+
+    >>> embedded_text("Look!\n[image: a red kite]", "Ann")
+    'Ann said, "Look!"'
+    """
+    text = _SHOWN.sub("", text).strip() or text
+    return f'{speaker} said, "{text}"' if speaker else text
 
 
 def unit_vector(vector: Sequence[float]) -> list[float]:
@@ -1840,9 +1884,11 @@ USER = 2.5                          # factor for user turns in a user/assistant 
 UNTRUSTED, DOUBTED = 0.9, 0.5       # factors for tool, web, file and import origins; quarantine
 IN_ORDER = 0.2                      # weight of the cue's words standing in its order
 GRAMS = 0.2                         # weight of the cue's letter 4-grams found in a text
-MEANING = 0.2                       # weight of a model's cosine beside votes scaled to 1
+MEANING = 0.15                      # weight of a model's lift beside votes scaled to 1
+LIFT_BEFORE, LIFT_AFTER = 0.5, 0.4  # share of a short turn before, and after, in a trace's lift
 CANDIDATES, BEST = 256, 30          # traces that votes single out, and those reranked in full
 CONTEXT = 5                         # associated traces that come along at most
+MEANT = 0.45                        # share of a cue that a related cosine answers for
 SESSION = 0.15                      # share of the mean of the session's three best
 POINTERS_PER_HOLDER = 4             # pointers a unit has for each trace that holds it
 SCORE_FLOOR = 0.1                   # share of the best score below which a hit is noise
@@ -2007,6 +2053,105 @@ def shares(scores: Sequence[float]) -> list[float]:
     return [power / field for power in powers]
 
 
+class VectorScan:
+    """Quantised unit vectors of traces in memory, scanned exactly: O(n * dim) a cue.
+
+    numpy does it where an embedder brought it, on int8 rows turned to float32 a block at a time:
+    as fast as a float32 matrix, at a quarter of the memory (int8 @ float32 is ten times slower).
+    """
+
+    BLOCK = 512                     # rows that stay in the cache as float32
+
+    def __init__(self) -> None:
+        self.ids = array("i")
+        self._scopes, self._data, self._scales = array("i"), array("b"), array("d")
+        self._before, self._after = array("i"), array("i")      # where session neighbours stand
+        self._says = array("f")         # [0,1] how much a trace says for them: long ones are loud
+
+    def extend(self, rows: Sequence[Sequence[Any]]) -> None:
+        """Take in (id, scope, id before it in its session, words, scale, int8 bytes) of traces,
+        ids ascending and above those held."""
+        if not rows:
+            return
+        first = len(self.ids)
+        ids, scopes, previous, n_words, scales, data = zip(*rows, strict=True)
+        self.ids.extend(ids)
+        self._scopes.extend(scopes)
+        self._says.extend(BODY_MEAN / max(BODY_MEAN, n) for n in n_words)
+        self._scales.extend(scales)
+        self._data.frombytes(b"".join(data))
+        self._after.extend([-1] * len(ids))
+        for at, ident in enumerate(previous, first):
+            before = -1
+            if ident:               # mostly the row before
+                before = at - 1 if at and self.ids[at - 1] == ident else self._at(ident)
+            self._before.append(before)
+            if before >= 0:
+                self._after[before] = at
+
+    def _at(self, ident: int) -> int:
+        at = bisect_left(self.ids, ident)
+        return at if at < len(self.ids) and self.ids[at] == ident else -1
+
+    def near(self, vector: Sequence[float], scopes: Sequence[int], *, also: Iterable[int],
+             limit: int, only: frozenset[int] | None = None,
+             context: bool = True) -> dict[int, tuple[float, float]]:
+        """{id: (cosine, lift)} of the `limit` nearest traces in `scopes`, and of those in `also`.
+
+        The lift is the cosine in standard deviations above the mean of all traces, which makes
+        models comparable, with a share of what the turns around the trace have; `only` as in
+        `vote`.
+        """
+        if not self.ids:
+            return {}
+        numpy = sys.modules.get("numpy")
+        cosines, mean, spread, best = (self._by_numpy if numpy else self._by_hand)(
+            numpy, vector, scopes, limit, only)
+
+        found = {}
+        for at in {*best, *(at for at in map(self._at, also) if at >= 0)}:
+            lift = (float(cosines[at]) - mean) / spread
+            for other, share in ((self._before[at], LIFT_BEFORE), (self._after[at], LIFT_AFTER)):
+                if other >= 0 and context:
+                    lift += share * self._says[other] * (float(cosines[other]) - mean) / spread
+            found[self.ids[at]] = float(cosines[at]), lift
+        return found
+
+    def _by_numpy(self, numpy: Any, vector: Sequence[float], scopes: Sequence[int], limit: int,
+                  only: frozenset[int] | None) -> tuple[Sequence[float], float, float, list[int]]:
+        """Cosines of all, their mean and deviation in the scopes, places of the nearest."""
+        cosines = numpy.empty(len(self.ids), dtype=numpy.float32)
+        rows = numpy.frombuffer(self._data, dtype=numpy.int8).reshape(len(cosines), -1)
+        cue = numpy.asarray(vector, dtype=numpy.float32)
+        block = numpy.empty((self.BLOCK, len(cue)), dtype=numpy.float32)
+        for at in range(0, len(cosines), self.BLOCK):
+            few = rows[at:at + self.BLOCK]
+            block[:len(few)] = few
+            cosines[at:at + self.BLOCK] = block[:len(few)] @ cue
+        cosines *= numpy.frombuffer(self._scales)
+        seen = numpy.isin(numpy.frombuffer(self._scopes, dtype=numpy.int32), list(scopes))
+        inside = cosines if seen.all() else cosines[seen]
+        mean, spread = (float(f(inside, dtype=float)) for f in (numpy.mean, numpy.std))
+        if only is not None:
+            seen &= numpy.isin(numpy.frombuffer(self.ids, dtype=numpy.int32), list(only))
+        limit = min(limit, int(seen.sum()))
+        nearest = numpy.argpartition(numpy.where(seen, -cosines, 2), limit - 1)[:limit]
+        return cosines, mean, spread or 1.0, nearest.tolist()
+
+    def _by_hand(self, _: Any, vector: Sequence[float], scopes: Sequence[int], limit: int,
+                 only: frozenset[int] | None) -> tuple[Sequence[float], float, float, list[int]]:
+        """The same without numpy."""
+        width, data = len(vector), self._data
+        cosines = [scale * sum(map(mul, vector, data[at:at + width])) for at, scale in zip(
+            range(0, len(data), width), self._scales, strict=True)]
+        seen = [at for at, scope in enumerate(self._scopes) if scope in scopes]
+        mean = sum(cosines[at] for at in seen) / (len(seen) or 1)
+        spread = math.sqrt(sum((cosines[at] - mean) ** 2 for at in seen) / (len(seen) or 1))
+        if only is not None:
+            seen = [at for at in seen if self.ids[at] in only]
+        return cosines, mean, spread or 1.0, nlargest(limit, seen, key=cosines.__getitem__)
+
+
 def speaker_factors(cue: Cue, speakers: Iterable[str | None]) -> dict[str, float]:
     """Factors by speaker: whom the cue names, or which role of a user/assistant chat it asks about.
 
@@ -2124,8 +2269,9 @@ SQL_PHRASE = f"""SELECT f.rowid FROM trace_terms f JOIN traces t ON t.id = f.row
     WHERE trace_terms MATCH ? AND t.scope_id {SQL_IN} LIMIT 200"""
 SQL_ALIKE = "SELECT id, scope_id FROM traces WHERE whole = ? ORDER BY id DESC LIMIT 48"
 SQL_UNHEARD = f"SELECT id, scope_id, text FROM traces WHERE id > ? AND scope_id {SQL_IN}"
-SQL_VECTORS = """SELECT v.*, t.scope_id FROM vectors v JOIN traces t ON t.id = v.trace_id
-    WHERE v.trace_id > ? ORDER BY v.trace_id"""
+SQL_VECTORS = """SELECT trace_id, scope_id, prev_id, n_words, scale, data
+    FROM vectors JOIN traces ON id = trace_id
+    WHERE trace_id > ? ORDER BY trace_id"""
 SQL_LINKS = f"""SELECT * FROM (
     SELECT src, dst, weight, eligible, touched_at, 1.0 FROM links WHERE src {SQL_IN} UNION ALL
     SELECT dst, src, weight, eligible, touched_at, 0.6 FROM links WHERE dst {SQL_IN})
@@ -2647,8 +2793,8 @@ class TraceStore(Store):
         self._scopes: dict[str, int] = {}
         self._days: set[tuple[int, int]] = set()
         self._counts: dict[int, int] = {}
-        # Of `nearest`: ids, int8 vectors end to end, scales, scopes.
-        self._vectors = array("i"), array("b"), array("d"), array("i")
+        self._vectors = VectorScan()
+        self._strangers: tuple[int, float] | None = None    # what `background` learned, and when
 
     def _settle(self) -> None:
         """What was opened, indexed as this version analyses texts."""
@@ -2874,28 +3020,34 @@ class TraceStore(Store):
         pairs = zip(array("b", vector[1]), array("b", row["data"]), strict=True)
         return vector[0] * float(row["scale"]) * float(sum(x * y for x, y in pairs))
 
-    def nearest(self, vector: Sequence[float], scopes: Sequence[int],
-                limit: int) -> dict[int, float]:
-        """Cosines of the traces whose stored vectors are nearest to a unit vector, by id.
+    def vectors(self) -> VectorScan:
+        """The stored vectors, in memory once read."""
+        held = self._vectors
+        held.extend(self.rows(SQL_VECTORS, held.ids[-1] if held.ids else 0))
+        return held
 
-        An exact scan, by numpy where the model brought it; vectors are kept in memory once read.
-        """
-        ids, data, scales, owners = self._vectors
-        for row in self.rows(SQL_VECTORS, ids[-1] if ids else 0):
-            ids.append(row["trace_id"])
-            data.frombytes(row["data"])
-            scales.append(row["scale"])
-            owners.append(row["scope_id"])
-        width = len(vector)
-        numpy = sys.modules.get("numpy")
-        if numpy is not None and ids:
-            matrix = numpy.frombuffer(data, dtype=numpy.int8).reshape(len(ids), width)
-            near = (matrix @ numpy.asarray(vector, dtype=numpy.float32) * scales).tolist()
-        else:
-            near = [scale * sum(x * y for x, y in zip(vector, data[at:at + width], strict=True))
-                    for at, scale in zip(range(0, len(data), width), scales, strict=True)]
-        return {i: x for x, i in nlargest(limit, (
-            (x, i) for x, i, owner in zip(near, ids, owners, strict=True) if owner in scopes))}
+    def background(self) -> float | None:
+        """Mean cosine of pairs of stored vectors, which says what strangers have; None where
+        there are too few to tell.  Learned anew whenever the store has doubled."""
+        newest = self.value("SELECT max(trace_id) FROM vectors") or 0
+        if self._strangers is None and (kept := self.meta("background")):
+            size, mean = json.loads(kept)
+            self._strangers = size, mean
+        if self._strangers is None or newest >= 2 * self._strangers[0]:
+            rows = self.rows(f"SELECT scale, data FROM vectors WHERE trace_id {SQL_IN}",
+                             to_json(sorted({1 + newest * i // 400 for i in range(400)})))
+            half = len(rows) // 2
+            if half < 16:
+                return None
+            self._strangers = newest, round(sum(
+                a[0] * b[0] * sum(map(mul, array("b", a[1]), array("b", b[1])))
+                for a, b in zip(rows, rows[half:], strict=False)) / half, 4)
+        return self._strangers[1]
+
+    def keep_background(self) -> None:
+        """Write down what `background` says, for the processes to come."""
+        if self.background() is not None:
+            self.set_meta("background", to_json(self._strangers))
 
     def hear(self, most: int) -> None:
         """Enter the terms of up to `most` traces that FTS5 has not heard of, oldest first."""
@@ -3090,15 +3242,45 @@ class _Brain:
         with self.store.reading():
             recorded = self.store.meta("embedder")
             used = self.store.row("SELECT 1 FROM traces LIMIT 1") is not None
-        if recorded != chosen.name:
+            namesake = recorded == chosen.name and self._is_namesake(chosen)
+        if recorded != chosen.name or namesake:
             if used or self.store.read_only:
+                wrong = "another function of this name" if namesake else repr(chosen.name)
                 raise EmbedderMismatch(
                     f"{self.store.path!r} was written with the embedder {recorded!r}, not "
-                    f"{chosen.name!r}; open it without naming one, or move it over with "
+                    f"{wrong}; open it without naming one, or move it over with "
                     "Hippocampus.reembed(...)")
             with self.store.writing():
-                self.store.set_meta("embedder", chosen.name)
-            self.store.embedder = chosen.name
+                self._record(chosen)
+
+    def _record(self, chosen: EmbeddingProvider) -> None:
+        """Note whose vectors the store holds from now on, and what a function says to one word."""
+        probe = getattr(chosen, "probe", None)
+        self.store.set_meta("embedder", chosen.name)
+        self.store.set_meta("probe", to_json(probe and [round(x, 4) for x in probe]))
+        self._embedder, self.store.embedder = chosen, chosen.name
+
+    def _is_namesake(self, chosen: EmbeddingProvider) -> bool:
+        """Whether it is another function of the recorded one's name (each lambda has the same)."""
+        before = json.loads(self.store.meta("probe", "null"))
+        probe = getattr(chosen, "probe", None)
+        return bool(before and probe and sum(map(mul, before, probe)) < 0.98)
+
+    def thresholds(self) -> dict[str, tuple[float, str]]:
+        """Cosines by name with their origin: "provider", "store" (its own background; what is
+        related moves with it) or "config".  Loads no model."""
+        known = self._embedder or _PROVIDERS[_provider_kind(self.store.meta("embedder"))]
+        said = {"background": 0.0, "related": 0.4, **getattr(known, "recommended_thresholds", {})}
+        found = {name: (said[name], "provider") for name in ("background", "related")}
+        learned = self.store.background()
+        if learned is not None and self.config.cosine_background is None:
+            share = (said["related"] - said["background"]) / (1 - said["background"])
+            found = {"background": (learned, "store"),
+                     "related": (round(learned + share * (1 - learned), 4), "store")}
+        for name in found:
+            if (given := getattr(self.config, f"cosine_{name}")) is not None:
+                found[name] = given, "config"
+        return found
 
     @property
     def embedder(self) -> EmbeddingProvider:
@@ -3320,7 +3502,7 @@ def draft_of(brain: _Brain, text: object = None, *, kind: str = "episodic",
     embedder = brain.embedder_if_up()
     doubt = suspicion(text) or next(filter(None, (suspicion(v) for v in named.values() if v)), "")
     vector = None if embedder is None or isinstance(embedder, HashingEmbedder) else quantised(
-        unit_vector(list(embedder.embed(text))))
+        unit_vector(list(embedder.embed(embedded_text(text, named["speaker"])))))
     notes = [f"redacted: {', '.join(secrets)}"] if secrets else []
     notes += [f"quarantined: {doubt}"] if doubt else []
     notes += [f"stored without a vector: {brain.turned_off}"] if brain.turned_off else []
@@ -3399,7 +3581,9 @@ def _close_kin(brain: _Brain, vector: tuple[float, bytes],
     not those of another; from 0.5 a trace is close.
     """
     store, scale = brain.store, vector[0]
-    near = store.nearest([scale * x for x in array("b", vector[1])], scopes, 32)
+    found = store.vectors().near([scale * x for x in array("b", vector[1])], scopes, also=(),
+                                 limit=32)
+    near = {ident: found[ident][0] for ident in sorted(found, key=found.__getitem__, reverse=True)}
     middle = min(0.99, max(0.0, sorted(near.values())[len(near) // 2])) if len(near) > 2 else 0.99
     close = {ident: min(1.0, (x - middle) / (1.0 - middle)) for ident, x in near.items()}
     best = [ident for ident in close if close[ident] >= 0.5][:brain.config.gate_compare]
@@ -3566,12 +3750,12 @@ def _verdict(decision: Decision) -> str:
 class _Hit:
     """One candidate with its evidence while a recall runs."""
 
-    __slots__ = ("again", "confidence", "cosine", "covered", "known", "row", "score", "share",
-                 "source", "through", "votes", "why")
+    __slots__ = ("again", "confidence", "cosine", "covered", "known", "lift", "row", "score",
+                 "share", "source", "through", "votes", "why")
 
     def __init__(self, row: sqlite3.Row, votes: float) -> None:
         self.row, self.votes, self.score, self.source = row, votes, 0.0, "keyword"
-        self.cosine = self.covered = self.share = 0.0
+        self.cosine = self.lift = self.covered = self.share = 0.0
         self.known = self.confidence = 0.0      # chances: of any answer, of this one
         self.again = False              # another wording of a better hit
         self.why: list[str] = []
@@ -3599,11 +3783,11 @@ class _Recall:
         self.whole = sum(weight for _, weight in rarest)
         self.unheard = sum(weight for buckets, weight in rarest if not any(buckets)) / (
             self.whole or 1.0)
-        self.vector: list[float] | None = None
         self.hashed: list[tuple[int, float]] | None = None
         self.heads: dict[int, int] = {}
         self.allowed: frozenset[int] | None = None
-        self.near: dict[int, float] = {}        # cosines by model vectors
+        self.near: dict[int, tuple[float, float]] = {}      # cosine and lift by a model
+        self.ground, self.related = 0.0, 1.0
 
     def _focus(self) -> None:
         """Cut a long cue (a pasted prompt and a question) to the sentences that some trace answers.
@@ -3645,7 +3829,11 @@ class _Recall:
         limit, hits = max(CANDIDATES, 4 * k), dict[int, _Hit]()
         while True:
             votes = self._votes(limit)
-            order = sorted(votes, key=lambda ident: (-votes[ident], -ident))
+            self._mean(votes)
+            claims, top = dict(votes), max(votes.values(), default=0.0) or 1.0
+            for ident, (_, lift) in self.near.items():
+                claims[ident] = votes.get(ident, 0.0) + top * MEANING * max(0.0, lift)
+            order = sorted(claims, key=lambda ident: (-claims[ident], -ident))
             step = max(self.config.rerank, 2 * k)
             for start in range(0, len(order), step):
                 self._accept(order[start:start + step], votes, hits)
@@ -3656,7 +3844,7 @@ class _Recall:
             limit, hits = 8 * limit, {}     # too many were versions of the same
 
     def _votes(self, limit: int) -> dict[int, float]:
-        """Votes of the best candidates by id; what only a vector found has next to none."""
+        """Votes of the best candidates by id."""
         votes: dict[int, float] = {}
         if self.config.use_keyword:
             cue = {unit_of(word): weight for word, weight in self.weights.items()}
@@ -3666,14 +3854,21 @@ class _Recall:
                 for ident in self.store.phrase(words, self.filled):
                     votes[ident] = votes.get(ident, 0.0) + sum(
                         self.weights.get(word, 0.0) for word in set(words))
-        embedder = self.brain.embedder_if_up() if self.config.use_cosine else None
-        if embedder is not None and not isinstance(embedder, HashingEmbedder):
-            self.vector = unit_vector(list(embedder.embed_query(self.cue.text[:8_000])))
-            self.near = self.store.nearest(self.vector, self.filled, 2 * self.config.rerank)
-            floor = 1e-9 + 1e-3 * max(votes.values(), default=1.0)
-            for ident, near in self.near.items():
-                votes[ident] = votes.get(ident, 0.0) + floor * max(near, 0.0)
         return votes
+
+    def _mean(self, votes: Mapping[int, float]) -> None:
+        """Look up, with a model, what is nearest in meaning, and the best voted beside it."""
+        embedder = self.brain.embedder_if_up() if self.config.use_cosine else None
+        if embedder is None or isinstance(embedder, HashingEmbedder):
+            return
+        self.brain.refuse_moved()
+        most = self.config.rerank
+        self.near = self.store.vectors().near(
+            unit_vector(list(embedder.embed_query(self.cue.text[:8_000]))), self.filled,
+            also=nlargest(4 * most, votes, key=votes.__getitem__), limit=2 * most,
+            only=self._allowed(), context=self.config.use_context)
+        limits = self.brain.thresholds()
+        self.ground, self.related = limits["background"][0], limits["related"][0]
 
     def _allowed(self) -> frozenset[int] | None:
         """Ids of the traces that the filters let through, None where there are none."""
@@ -3697,10 +3892,17 @@ class _Recall:
         for ident in idents:
             row = rows.get(heads.get(ident, ident))
             if row is not None and self._passes(row):
-                hit = hits.setdefault(row["id"], _Hit(row, votes[ident]))
-                hit.votes = max(hit.votes, votes[ident])
+                hit = hits.setdefault(row["id"], _Hit(row, 0.0))
+                hit.votes = max(hit.votes, votes.get(ident, 0.0))
+                self._take_meaning(hit, ident)
                 if ident in heads:
                     hit.through.append(ident)
+
+    def _take_meaning(self, hit: _Hit, ident: int) -> None:
+        """Give a hit the cosine, over the background, and the lift of a trace it stands for."""
+        near, lift = self.near.get(ident, (0.0, 0.0))
+        hit.cosine = max(hit.cosine, (near - self.ground) / max(1e-6, 1 - self.ground))
+        hit.lift = max(hit.lift, lift)
 
     def _passes(self, row: sqlite3.Row) -> bool:
         if row["scope_id"] not in self.scopes or self.kind and row["kind"] != self.kind or (
@@ -3724,9 +3926,7 @@ class _Recall:
         means = {name: sum(nlargest(3, scores)) / 3 for name, scores in sessions.items()}
         for hit in hits:
             hit.score += SESSION * means.get(hit.row["session_id"], 0.0)
-            if self.vector is not None:
-                hit.cosine = self._model_cosine(hit.row)
-                hit.score += MEANING * max(0.0, hit.cosine)
+            hit.score += MEANING * hit.lift * factors.get(hit.row["speaker"] or "", 1.0)
             hit.score *= DOUBTED if hit.row["quarantined"] else (
                 1.0 if hit.row["origin"] in TRUSTED else UNTRUSTED)
         hits.sort(key=lambda hit: (-hit.score, -hit.row["id"]))
@@ -3748,20 +3948,14 @@ class _Recall:
             self.judge(hit)
         return hits
 
-    def _model_cosine(self, row: sqlite3.Row) -> float:
-        """Cosine of the cue to a trace's stored vector, over the model's background, in [0,1]."""
-        near = self.near.get(row["id"])
-        if near is None and self.vector is not None:
-            near = self.store.stored_cosine(row["id"], quantised(self.vector))
-        ground = self.brain.embedder.recommended_thresholds.get("background", 0.0)
-        return max(0.0, ((near or 0.0) - ground) / (1 - ground))
-
     def judge(self, hit: _Hit) -> None:
         """Fill in coverage and both chances."""
         hit.covered = max(self._covered(ident) for ident in [hit.row["id"], *hit.through])
         hit.known = self._known(hit.covered, self.unheard) if hit.covered else 0.0
-        if self.vector is not None:             # a meaning needs no word in common
-            hit.known = max(hit.known, self._known(hit.cosine, 0.0))
+        if hit.cosine > 0:                      # a meaning needs no word in common
+            span = max(1e-6, self.related - self.ground) / max(1e-6, 1 - self.ground)
+            meant = min(1.0, MEANT * hit.cosine / span)
+            hit.known = max(hit.known, self._known(meant, 0.0))
         hit.confidence = hit.known * chance(RIGHT, [hit.share])
 
     def _known(self, covered: float, unheard: float) -> float:
@@ -3818,6 +4012,7 @@ class _Recall:
             row = rows.get(ident)
             if row is not None and self._passes(row) and not row["quarantined"]:
                 hit = _Hit(row, 0.0)
+                self._take_meaning(hit, ident)
                 self.judge(hit)
                 hit.source = "associated"
                 hit.confidence = min(0.99, max(hit.confidence, active[ident]))
@@ -3829,7 +4024,7 @@ class _Recall:
 
     def item(self, hit: _Hit) -> Item:
         """The hit as callers see it."""
-        if self.config.use_cosine and self.vector is None:      # hashed: shown, but ranks nothing
+        if self.config.use_cosine and not self.near:        # hashed: shown, but ranks nothing
             hashed = self.brain.hashed(hit.row)
             hit.cosine = sum([value * hashed[i] for i, value in self._hashed_cue()])
         if hit.source == "keyword" and hit.cosine > hit.covered:
@@ -4122,6 +4317,7 @@ def _sleep(brain: _Brain) -> Dream:
     kept = {"retention_pct": round(100 * sum(newest.values()) / max(1, len(newest)))}
     counts = {act: len(changes) for act, changes in acts.items()} | {"folded": store.fold()} | kept
     store.hear(HEARD_AT_ONCE)
+    store.keep_background()
     store.run("DELETE FROM images WHERE sleep_id <= ?", sleep_id - 100)
     store.run("DELETE FROM events WHERE seq <= (SELECT max(seq) FROM events) - ? "
               "AND pointers IS NULL", brain.config.journal_keep)
@@ -4677,13 +4873,13 @@ class Hippocampus(_Brain):
                 "SELECT s.name, json_group_object(c.kind, c.n) FILTER (WHERE c.n > 0) FROM scopes "
                 f"s LEFT JOIN counts c ON c.scope_id = s.id WHERE s.id {SQL_IN} GROUP BY s.id",
                 to_json(store.visible(scope, False)))}
-            recorded = store.meta("embedder")
+            recorded, limits = store.meta("embedder"), self.thresholds()
         return {"version": __version__, "store": store.path, "schema": SCHEMA_VERSION,
                 "read_only": store.read_only, "fts5": store.has_fts,
                 "sqlite": sqlite3.sqlite_version, "embedder": recorded,
                 "keyword_mode": self.turned_off, "n_units": N_UNITS,
-                "thresholds": {**_PROVIDERS[_provider_kind(recorded)].recommended_thresholds,
-                               "from": "provider"},
+                "thresholds": {name: {"value": value, "from": origin}
+                               for name, (value, origin) in limits.items()},
                 "analyser": ANALYSER, "traces": counts, "backups": len(backup_files(store.folder)),
                 "config": config_origins(self.config)}
 
@@ -4709,35 +4905,37 @@ class Hippocampus(_Brain):
     def reembed(self, embedder: object, progress: Callable[[int, int], None] | None = None) -> int:
         """Move the store to another embedder after a copy; how many vectors were made.
 
-        Resumable: a run that was cut short goes on where it stopped.  `progress(done, of)`.
+        From its start the store belongs to the new embedder, and processes that use the old one
+        are told so.  Resumable: a run that was cut short goes on where it stopped, and meanwhile
+        traces without a vector are found by their words.  `progress(done, of)`.
         """
         chosen, store, made = provider(embedder), self.store, 0
         missing = "FROM traces WHERE id NOT IN (SELECT trace_id FROM vectors)"
         store.backup("before-reembed", 0)
         with store.writing():
-            if store.meta("reembedding", store.meta("embedder")) != chosen.name:
+            if store.meta("embedder") != chosen.name or self._is_namesake(chosen):
                 store.run("DELETE FROM vectors")
-                store.set_meta("epoch", os.urandom(8).hex())
-            store.set_meta("reembedding", chosen.name)
+                store.run("DELETE FROM db_meta WHERE key = 'background'")
+            self._record(chosen)
+            store.set_meta("epoch", os.urandom(8).hex())    # others drop the vectors they hold
         while not isinstance(chosen, HashingEmbedder):
             with store.reading():
                 todo = store.value(f"SELECT count(*) {missing}")
-                rows = store.rows(f"SELECT id, text {missing} ORDER BY id LIMIT 64")
+                rows = store.rows(f"SELECT id, text, speaker {missing} ORDER BY id LIMIT 64")
             if not rows:
                 break
-            vectors = [(*quantised(unit_vector(list(chosen.embed(row["text"])))), row["id"])
-                       for row in rows]
+            vectors = [(*quantised(unit_vector(list(chosen.embed(
+                embedded_text(row["text"], row["speaker"]))))), row["id"]) for row in rows]
             with store.writing():           # unless it was forgotten or embedded meanwhile
+                self.refuse_moved()
                 store.run_many("INSERT OR IGNORE INTO vectors(scale, data, trace_id) "
                                "SELECT ?, ?, id FROM traces WHERE id = ?", vectors)
             made += len(rows)
             if progress:
                 progress(made, made + todo - len(rows))
         with store.writing():
-            store.set_meta("embedder", chosen.name)
-            store.set_meta("epoch", os.urandom(8).hex())    # others drop the vectors they hold
-            store.run("DELETE FROM db_meta WHERE key = 'reembedding'")
-        self._embedder, store.embedder = chosen, chosen.name
+            store.set_meta("epoch", os.urandom(8).hex())
+            store.keep_background()
         return made
 
 

@@ -518,6 +518,121 @@ def test_a_store_refuses_another_embedder_and_names_the_way_out(tmp_path):
         assert said(hippo, "pears") == ["The pears ripen in October"] and hasattr(hippo, "reembed")
 
 
+def another(text):
+    """Another function that is called as `fruit` is, and says something else."""
+    return [0.1, 1.0] if re.search("apple|pear|fruit|obst", text.lower()) else [1.0, 0.1]
+
+
+another.__qualname__ = "fruit"
+
+
+def test_another_function_of_the_same_name_is_refused(tmp_path):
+    with Hippocampus.open(tmp_path, embedder=fruit) as hippo:
+        put(hippo, "The pears ripen in October")
+    with pytest.raises(rm.EmbedderMismatch, match="another function"):
+        Hippocampus.open(tmp_path, embedder=another)
+    with Hippocampus.open(tmp_path, embedder=fruit) as hippo:
+        assert hippo.reembed(another) == 1
+    with Hippocampus.open(tmp_path, embedder=another) as hippo:
+        assert said(hippo, "pears") == ["The pears ripen in October"]
+
+
+def hashed(text):
+    """A dense embedder whose vectors differ from text to text; cosines of strangers are near .5."""
+    vector = HashingEmbedder(64).embed(text)
+    return [*(0.7 * x for x in vector), 0.7]
+
+
+def test_thresholds_come_from_provider_store_or_config_and_say_so(brains):
+    hippo = brains("origins", embedder=hashed)
+    put(hippo, "The pears ripen in October")
+    shown = hippo.introspect()["thresholds"]
+    assert shown == {"background": {"value": 0.0, "from": "provider"},
+                     "related": {"value": 0.4, "from": "provider"}}
+    hippo.remember_many([f"{a} keeps {b} in the {c}" for a in ("Ann", "Bob", "Cleo", "Dora")
+                         for b in ("apples", "chess sets", "maps") for c in
+                         ("attic", "cellar", "garage", "office")])
+    hippo.consolidate()
+    shown = hippo.introspect()["thresholds"]
+    assert shown["background"]["from"] == shown["related"]["from"] == "store"
+    assert 0.4 < shown["background"]["value"] < shown["related"]["value"] < 1
+    kept = json.loads(hippo.store.rows("SELECT value FROM db_meta WHERE key = 'background'")[0][0])
+    assert kept[1] == shown["background"]["value"]
+    hippo = brains("origins", embedder=hashed, cosine_background=0.25)
+    shown = hippo.introspect()["thresholds"]
+    assert shown["background"] == {"value": 0.25, "from": "config"}
+    assert shown["related"] == {"value": 0.4, "from": "provider"}
+    with pytest.raises(ValueError, match="cosine_related"):
+        MemoryConfig(cosine_related=2.0).checked()
+
+
+def test_the_ranking_is_the_same_without_numpy(brains, monkeypatch):
+    pytest.importorskip("numpy")
+    hippo = brains("twice", embedder=hashed)
+    hippo.remember_many([{"text": f"{a} {verb} the {b}", "session_id": a, "scope": "shop"}
+                         for a in ("Ann", "Bob", "Cleo") for verb in ("paints", "sells", "mends")
+                         for b in ("boat", "fence", "old clock", "long wooden table")])
+    cues = ("who painted a boat?", "clocks", "selling wood", "tables that Cleo mended")
+
+    def ranking(**filters):
+        return [[(i.memory_id, i.cosine, i.confidence) for i in hippo.recall(
+            cue, k=12, scope="shop", min_confidence=0.0, **filters).items] for cue in cues]
+
+    with_numpy = ranking(), ranking(tags=["none"]), ranking(kind="episodic")
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    assert (ranking(), ranking(tags=["none"]), ranking(kind="episodic")) == with_numpy
+
+
+def test_a_trace_near_in_meaning_is_found_behind_any_number_of_voted_ones(brains):
+    hippo = brains("crowd", embedder=fruit)
+    hippo.remember_many([f"Note {n}: Obstler {n * 7} is a brand of clocks" for n in range(5)])
+    hippo.remember_many([f"The tram {n} to the harbour runs until midnight" for n in range(300)])
+    put(hippo, "Ripe pears")
+    found = [item.text for item in hippo.recall("fruit on the harbour tram", min_confidence=0.0,
+                                                k=60).items]
+    assert "Ripe pears" in found
+
+
+def test_a_picture_s_caption_is_not_what_was_said():
+    assert rm.embedded_text("Look!\n[image: a red kite]", "Ann") == 'Ann said, "Look!"'
+    assert rm.embedded_text("[image: a red kite]", None) == "[image: a red kite]"
+
+
+@pytest.mark.parametrize(("model", "folder", "prefixed"), [
+    ("intfloat/multilingual-e5-large", None, True), (FastEmbedProvider.MODEL, "files/e5", True),
+    (FastEmbedProvider.MODEL, "files/mpnet", False), ("x/base5", None, False),
+    ("intfloat/multilingual-e5-large-instruct", None, False)])
+def test_e5_models_get_the_prefixes_that_they_were_trained_with(model, folder, prefixed,
+                                                                monkeypatch):
+    seen = []
+    monkeypatch.delenv("REALMEMORY_MODEL_PATH", raising=False)
+    embedder = FastEmbedProvider(model, model_path=folder)
+    monkeypatch.setattr(embedder, "_vector", seen.append)
+    embedder.embed("a")
+    embedder.embed_query("b")
+    assert seen == (["passage: a", "query: b"] if prefixed else ["a", "b"])
+    assert (embedder.name != f"fastembed:{model}") == bool(prefixed and folder)
+
+
+def test_a_cut_reembedding_belongs_to_the_new_embedder_and_goes_on(brains):
+    hippo = brains("moving", embedder=fruit)
+    put(hippo, *(f"The tram {n} runs until midnight" for n in range(100)))
+    other = brains("moving", embedder=fruit)
+
+    def stop(done, of):
+        assert (done, of) == (64, 100)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        hippo.reembed(hashed, stop)
+    for use in (lambda: put(other, "x y z"), lambda: other.recall("tram")):
+        with pytest.raises(rm.EmbedderMismatch, match="moved"):
+            use()
+    assert said(hippo, "tram 99 midnight") and hippo.reembed(hashed) == 36
+    assert hippo.store.rows("SELECT count(*), count(DISTINCT length(data)) FROM vectors")[0][:] == (
+        100, 1)
+
+
 @pytest.fixture(scope="session")
 def minilm(tmp_path_factory):
     """An offline English MiniLM under the production model's name, from two small wheels."""
