@@ -816,7 +816,7 @@ _SHOWN = Regex(r"^\[(?:image|photo|picture|video|audio|file|attachment): .*\]$",
 
 
 def embedded_text(text: str, speaker: str | None) -> str:
-    """What of a trace a model gets to read: who said what, without the captions of pictures.
+    r"""What of a trace a model gets to read: who said what, without the captions of pictures.
 
     With captions, which say what somebody else saw, models rank dialogues worse.
 
@@ -1877,6 +1877,8 @@ BODY_B = 0.8                        # how much length counts, as bm25's b
 FIRST_WORDS = 30                    # words of a text that speak for its neighbours
 PREVIOUS = (0.5, 0.25)              # weight of the words of the turn before, and the one before it
 NEXT = (0.35, 0.15)                 # weight of the words of the turn after, and the one after it
+CUE, CUES_KEPT = "cue", 8           # origin of what a reward taught, and so many cues a trace
+LEARNED = 0.5                       # weight of the words of a cue that a rewarded trace answered
 ANSWER = 1.5                        # a turn before that ended in a question counts this much more
 SPEAKER, DATE = 0.3, 0.8            # weight of the words of the speaker's name and the date
 NAMED = 1.5                         # factor for the turns of the one speaker whom the cue names
@@ -1964,6 +1966,13 @@ def trace_impacts(words: Sequence[str], *, speaker: str | None = None, when: flo
     return impacts
 
 
+def learned_impacts(words: Sequence[str]) -> dict[int, float]:
+    """{unit: impact} that the words of a cue leave in the trace that was rewarded for it."""
+    impacts: dict[int, float] = {}
+    add_impacts(impacts, list(dict.fromkeys(words))[:LONG_CUE], LEARNED, by_length=False)
+    return impacts
+
+
 def whole_of(words: Iterable[str]) -> int:
     """A number of a text's content words as a whole: whoever says the same again is found by it.
 
@@ -1992,7 +2001,7 @@ def cue_of(query: str) -> Cue:
 def sentences(text: str, most: int = 24) -> list[str]:
     """The sentences and lines of a cue, long ones in pieces of 20 words; the last `most` of them.
 
-    >>> sentences("You are helpful. Be brief!\nQ: which port?")
+    >>> sentences("You are helpful. Be brief! Q: which port?")
     ['You are helpful.', 'Be brief!', 'Q: which port?']
     """
     found: list[str] = []
@@ -2900,9 +2909,13 @@ class TraceStore(Store):
             words, speaker=row["speaker"], when=row["valid_from"],
             before=[text for _, text in self.turns_before(row["prev_id"]) if used],
             after=[text for _, text in self.turns_after(row["id"]) if used])
-        for variant in self.rows("SELECT text FROM variants WHERE trace_id = ?", row["id"]):
-            more = content(variant["text"])
-            impacts, words = trace_impacts(more) | impacts, words + more
+        for text, origin in self.rows("SELECT text, origin FROM variants WHERE trace_id = ?",
+                                      row["id"]):
+            if origin == CUE:
+                impacts = learned_impacts(content(text)) | impacts
+            else:
+                more = content(text)
+                impacts, words = trace_impacts(more) | impacts, words + more
         return pointer_group(row["id"], impacts, words)
 
     def reindex(self) -> None:
@@ -3720,7 +3733,7 @@ def reinforce(brain: _Brain, row: sqlite3.Row, draft: Draft, decision: Decision)
               now if trusted else row["reinforced_at"], now,
               max(row["kind"], draft.kind, key=KINDS.index), trusted and apart, ident)
     known = [row["text"], *(v["text"] for v in store.rows(
-        "SELECT text FROM variants WHERE trace_id = ?", ident))]
+        "SELECT text FROM variants WHERE trace_id = ? AND origin <> ?", ident, CUE))]
     pointers = array("I")
     if draft.text not in known:
         store.run("INSERT INTO variants(trace_id, text, origin, session_id, turn_id, created_at) "
@@ -4107,7 +4120,7 @@ def _recalled(brain: _Brain, query: str, *, k: int, scope: str | None, all_scope
     reason += f"; keyword mode: {brain.turned_off}" if brain.turned_off else ""
     ms = round((time.perf_counter() - started) * 1000, 3)
     brain.note(work.now, "recall", None if all_scopes else scopes[0], {
-        "cue": clean(query[:500]), "ids": [i.memory_id for i in items], "ms": ms,
+        "cue": clean(work.cue.text[:500]), "ids": [i.memory_id for i in items], "ms": ms,
         "confidences": [i.confidence for i in items], "abstained": not items})
     return RecallPacket(query, tuple(items), tuple(context), not items, ms, reason)
 
@@ -4194,15 +4207,46 @@ class Reflection(Record):
     strengths: dict[int, float]
 
 
+def _asked_for(store: TraceStore) -> dict[int, str]:
+    """The latest cue that returned each trace, of the last 32 recalls."""
+    asked: dict[int, str] = {}
+    for (data,) in store.rows(
+            "SELECT data FROM events WHERE seq > (SELECT max(seq) FROM events) - 2000 "
+            "AND op = 'recall' AND data IS NOT NULL ORDER BY seq DESC LIMIT 32"):
+        recalled = json.loads(data)
+        for ident in recalled["ids"]:
+            asked.setdefault(ident, recalled["cue"] or "")
+    return asked
+
+
+def _learn(store: TraceStore, row: sqlite3.Row, cue: str, at: float) -> array[int]:
+    """Pointers by which a trace answers to the words of the cue that it was rewarded for.
+
+    A plastic synapse from cue to assembly, kept as a variant, so that forgetting takes it along.
+    """
+    kept = [v[0] for v in store.rows(
+        "SELECT text FROM variants WHERE trace_id = ? AND origin = ?", row["id"], CUE)]
+    held = {unit_of(word) for text in (row["text"], *kept) for word in content(text)}
+    new = {unit: x for unit, x in learned_impacts(content(cue)).items() if unit not in held}
+    if not new or row["quarantined"] or len(kept) >= CUES_KEPT:
+        return array("I")
+    store.run("INSERT INTO variants(trace_id, text, origin, created_at) VALUES(?, ?, ?, ?)",
+              row["id"], cue, CUE, at)
+    return pointer_group(row["id"], new, ())
+
+
 def _reflect(brain: _Brain, rows: Mapping[int, sqlite3.Row], reward: float) -> Reflection:
     store, now, strengths = brain.store, brain.clock(), {}
+    asked = _asked_for(store) if reward > 0 and brain.config.use_association else {}
     for ident, row in rows.items():
         strengths[ident] = round(rewarded(row["strength"], reward, brain.config), 6)
         store.run("UPDATE traces SET strength = ?, updated_at = ?, used = used + ?, "
                   "reinforced_at = ? WHERE id = ?", strengths[ident], now, reward > 0,
                   now if reward > 0 else row["reinforced_at"], ident)
         store.mark_day(row["scope_id"], now)
-        store.event(now, "reflect", row["scope_id"], ident, {"reward": reward})
+        learned = _learn(store, row, asked[ident], now) if asked.get(ident) else array("I")
+        store.add_pointers(now, "reflect", row["scope_id"], ident, learned,
+                           to_json({"reward": reward}))
     together = list(rows.values())[:12]
     for a, b in ((a, b) for a in together for b in together if a is not b and may_link(a, b)):
         if reward > 0:
@@ -4802,8 +4846,8 @@ class Hippocampus(_Brain):
         """The other wordings of a trace that its reinforcements brought, oldest first."""
         with self.store.reading():
             return [row["text"] for row in self.store.rows(
-                "SELECT text FROM variants WHERE trace_id = ? ORDER BY id",
-                self._row(memory_id)["id"])]
+                "SELECT text FROM variants WHERE trace_id = ? AND origin <> ? ORDER BY id",
+                self._row(memory_id)["id"], CUE)]
 
     def _rows(self, ids: object, name: str, scope: str | None = None, *,
               all_scopes: bool = True) -> dict[int, sqlite3.Row]:

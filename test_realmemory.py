@@ -2117,6 +2117,55 @@ def test_what_is_rewarded_together_comes_along_until_it_is_punished(hippo):
     assert oil not in ids(hippo.recall("quarter deck", k=2).items)
 
 
+LONG = ("You are a careful assistant. Use the tools you were given, answer in the language of the "
+        "user, and never invent names, numbers or dates. Read the notes below before anything else. "
+        "Think about the plan, the tests, the release and the people on the team, then be brief.")
+
+
+@pytest.mark.parametrize("cue", [
+    f"{LONG}\n\nWhere does the heron nest?", f"Where does the heron nest?\n\n{LONG}",
+    f"{LONG} {LONG}\nuser: Where does the heron nest? Tell me in a word.",
+    "\n".join([*(f"INFO worker {i} took {i * 7} ms for the batch" for i in range(30)),
+               "Where does the heron nest?"])])
+def test_a_pasted_prompt_does_not_drown_its_question(cue, hippo):
+    put(hippo, "The heron nests in the reeds behind the mill", "The team plans the release notes",
+        "Tests of the release run at night", "People on the team answer in their own language",
+        "Dates and numbers are written in the user's language", "Worker 7 took the batch home")
+    assert said(hippo, cue, k=1) == ["The heron nests in the reeds behind the mill"]
+
+
+def test_a_long_cue_about_one_thing_keeps_all_its_sentences(hippo):
+    texts = put(hippo, "The heron nests in the reeds behind the mill by the weir since April",
+                "The miller grinds rye on Mondays", "A weir was mended in the flood of 1998")
+    cue = ("I walked along the river this morning with my sister and we wondered about the heron. "
+           "It nests somewhere in the reeds, she says, perhaps behind the mill or close to the weir. "
+           "Since when would it nest there?")
+    assert ids(hippo.recall(cue, k=1).items) == texts[:1]
+
+
+def test_a_quoted_phrase_is_found_before_and_after_sleep_and_without_fts5(hippo, monkeypatch):
+    put(hippo, "The swallow flies low before the rain", "Before the rain the swallow flies",
+        "Low flies the swallow; the rain comes before")
+    for _ in range(2):
+        with hippo.store.reading():
+            found = hippo.store.phrase(rm.terms("low before the rain"), [1])
+        assert found == [1]
+        put(hippo, "Rain fell low on the hills")
+        hippo.consolidate()
+    monkeypatch.setattr(hippo.store, "has_fts", False)
+    with hippo.store.reading():
+        assert hippo.store.phrase(rm.terms("low before the rain"), [1]) == [1]
+        assert hippo.store.phrase(rm.terms("the low the rain"), [1]) == []
+
+
+def test_many_versions_of_one_fact_leave_room_for_other_traces(hippo):
+    ident, *_ = put(hippo, "The tide gauge reads 0 cm", "The tide table hangs in the office")
+    for n in range(1, 300):
+        ident = hippo.revise(ident, f"The tide gauge reads {n} cm").memory_id
+    assert said(hippo, "what does the tide gauge read", min_confidence=0.0) == [
+        "The tide gauge reads 299 cm", "The tide table hangs in the office"]
+
+
 # === 19. Revising, rewarding, forgetting ===
 
 def test_recall_and_brief_show_the_current_fact_and_not_its_ancestor(hippo, clock):
@@ -2224,7 +2273,7 @@ def test_forgetting_leaves_no_byte_of_the_text_in_any_live_file(hippo, alone):
     hippo.reflect([gone, before, after], 1)
     hippo.consolidate()
     told = hippo.forget(gone)
-    assert (told.removed["traces"], told.removed["variants"], told.wal) == (1, 1, "erased")
+    assert (told.removed["traces"], told.removed["variants"], told.wal) == (1, 2, "erased")
     assert sorted(told.backups) == copies(alone) != []
     shutil.rmtree(alone / "backups")
     assert not re.search(b"zqx|quillf", bytes_in(alone), re.I)
@@ -2248,6 +2297,37 @@ def test_while_a_reader_holds_a_snapshot_erasure_is_pending(hippo, alone):
     began = time.monotonic()
     assert hippo.forget(memory).wal == "pending" and time.monotonic() - began < 10
     reader.close()
+
+
+def test_a_trace_answers_to_the_words_of_the_cue_that_it_was_rewarded_for(hippo, alone):
+    ident, *_ = put(hippo, "Deploys go out on Tuesdays after the smoke tests",
+                    "The cafeteria has soup on Tuesdays", "Smoke tests take nine minutes")
+    cue = "which weekday do we ship releases"
+    assert said(hippo, cue) == []
+    hippo.recall(cue + " after the smoke tests", min_confidence=0.0)
+    hippo.reflect([ident], 1.0)
+    assert said(hippo, "ship releases weekday", k=1) == [hippo.get(ident).text]
+    assert hippo.variants(ident) == []      # it was asked, not said
+    with Hippocampus.open(alone) as other:
+        assert said(other, "ship releases weekday", k=1) == [hippo.get(ident).text]
+        assert other.remember(cue + " after the smoke tests").created
+    hippo.consolidate()
+    assert hippo.check() == []
+    hippo.forget(ident)
+    assert said(hippo, "ship releases weekday", min_confidence=0.0)[:1] != [
+        "Deploys go out on Tuesdays after the smoke tests"]
+    assert sql(alone, "SELECT count(*) FROM variants") == [(0,)]
+
+
+def test_a_penalty_teaches_no_cue_and_cues_are_few(hippo, alone):
+    ident, *_ = put(hippo, "Deploys go out on Tuesdays", "The cafeteria has soup")
+    hippo.recall("deploys of the moon rocket", min_confidence=0.0)
+    hippo.reflect([ident], -1.0)
+    assert sql(alone, "SELECT count(*) FROM variants") == [(0,)]
+    for n in range(12):
+        hippo.recall(f"deploys asked{n} other{n} ways{n}", min_confidence=0.0)
+        hippo.reflect([ident], 0.5)
+    assert sql(alone, "SELECT count(*) FROM variants") == [(rm.CUES_KEPT,)]
 
 
 # === 20. Sleeping ===
