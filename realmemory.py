@@ -2885,6 +2885,11 @@ class TraceStore(Store):
         self.set_meta("folded_to", self.value("SELECT coalesce(max(id), 0) FROM traces"))
         return moved
 
+    def renew(self) -> None:
+        """Make every process, this one included, drop what it holds of the store in memory."""
+        self.set_meta("epoch", os.urandom(8).hex())
+        self._forget_cache()
+
     def drop_pointers(self, scope: int, ident: int, units: Iterable[int]) -> None:
         """Take a trace's pointers out of postings and index (all waiting ones are folded first)."""
         self.fold()
@@ -2898,8 +2903,7 @@ class TraceStore(Store):
                          chunk)
             else:
                 self.run(f"DELETE FROM postings {where}", scope, unit, chunk)
-        self.set_meta("epoch", os.urandom(8).hex())
-        self._forget_cache()
+        self.renew()
         self._catch_up()
 
     def pointers_of(self, row: sqlite3.Row) -> array[int]:
@@ -2939,7 +2943,7 @@ class TraceStore(Store):
             self.set_meta("embedder", f"hashing-{ANALYSER}-{self.meta('embedder').split('-')[-1]}")
         self.set_meta("heard", -1)
         self.set_meta("analyser", ANALYSER)
-        self.set_meta("epoch", os.urandom(8).hex())
+        self.renew()
 
     # --- scopes and days ---
 
@@ -4207,22 +4211,23 @@ class Reflection(Record):
     strengths: dict[int, float]
 
 
-def _asked_for(store: TraceStore) -> dict[int, str]:
-    """The latest cue that returned each trace, of the last 32 recalls."""
-    asked: dict[int, str] = {}
+def _asked_for(store: TraceStore) -> dict[int, tuple[str, list[int]]]:
+    """By trace the latest cue that returned it, of the last 32, and all that came back for it."""
+    asked: dict[int, tuple[str, list[int]]] = {}
     for (data,) in store.rows(
             "SELECT data FROM events WHERE seq > (SELECT max(seq) FROM events) - 2000 "
             "AND op = 'recall' AND data IS NOT NULL ORDER BY seq DESC LIMIT 32"):
         recalled = json.loads(data)
         for ident in recalled["ids"]:
-            asked.setdefault(ident, recalled["cue"] or "")
+            asked.setdefault(ident, (recalled["cue"] or "", recalled["ids"]))
     return asked
 
 
-def _learn(store: TraceStore, row: sqlite3.Row, cue: str, at: float) -> array[int]:
+def _learn(store: TraceStore, row: sqlite3.Row, cue: str, ids: list[int], at: float) -> array[int]:
     """Pointers by which a trace answers to the words of the cue that it was rewarded for.
 
-    A plastic synapse from cue to assembly, kept as a variant, so that forgetting takes it along.
+    A plastic synapse from cue to assembly, kept as a variant.  A cue may quote what it asks for, so
+    in place of a turn stand the ids that it returned: who forgets one of them, forgets the cue.
     """
     kept = [v[0] for v in store.rows(
         "SELECT text FROM variants WHERE trace_id = ? AND origin = ?", row["id"], CUE)]
@@ -4230,8 +4235,8 @@ def _learn(store: TraceStore, row: sqlite3.Row, cue: str, at: float) -> array[in
     new = {unit: x for unit, x in learned_impacts(content(cue)).items() if unit not in held}
     if not new or row["quarantined"] or len(kept) >= CUES_KEPT:
         return array("I")
-    store.run("INSERT INTO variants(trace_id, text, origin, created_at) VALUES(?, ?, ?, ?)",
-              row["id"], cue, CUE, at)
+    store.run("INSERT INTO variants(trace_id, text, origin, turn_id, created_at) "
+              "VALUES(?, ?, ?, ?, ?)", row["id"], cue, CUE, to_json(ids), at)
     return pointer_group(row["id"], new, ())
 
 
@@ -4244,7 +4249,7 @@ def _reflect(brain: _Brain, rows: Mapping[int, sqlite3.Row], reward: float) -> R
                   "reinforced_at = ? WHERE id = ?", strengths[ident], now, reward > 0,
                   now if reward > 0 else row["reinforced_at"], ident)
         store.mark_day(row["scope_id"], now)
-        learned = _learn(store, row, asked[ident], now) if asked.get(ident) else array("I")
+        learned = _learn(store, row, *asked[ident], now) if ident in asked else array("I")
         store.add_pointers(now, "reflect", row["scope_id"], ident, learned,
                            to_json({"reward": reward}))
     together = list(rows.values())[:12]
@@ -4266,18 +4271,21 @@ class Forgotten(Record):
     backups: tuple[str, ...]        # copies that may still hold it
 
 
+_TAUGHT = f"origin = '{CUE}' AND ? IN (SELECT value FROM json_each(turn_id))"   # see `_learn`
 _SHOWING = {    # table: its rows that show a trace
-    "links": "src = :id OR dst = :id", "vectors": "trace_id = :id", "variants": "trace_id = :id",
+    "links": "src = :id OR dst = :id", "vectors": "trace_id = :id",
+    "variants": f"trace_id = :id OR {_TAUGHT.replace('?', ':id')}",
     "traces": "id = :id", "images": "'>' || row_key || '>' LIKE '%>' || :id || '>%'"}
 
 
 def _forget(brain: _Brain, row: sqlite3.Row) -> dict[str, int]:
     """Remove a trace and every copy of its text in this database; rows removed by table."""
     store, ident, now = brain.store, row["id"], brain.clock()
-    beside = [i for i, _ in [*store.turns_before(row["prev_id"]), *store.turns_after(ident)]]
-    for other in [row, *store.traces(beside).values()]:
+    beside = {i for i, _ in [*store.turns_before(row["prev_id"]), *store.turns_after(ident)]}
+    beside |= {v[0] for v in store.rows(f"SELECT trace_id FROM variants WHERE {_TAUGHT}", ident)}
+    for other in store.traces(beside | {ident}).values():
         units = (word >> 8 for word in store.pointers_of(other)[2:])
-        store.drop_pointers(row["scope_id"], other["id"], units)
+        store.drop_pointers(other["scope_id"], other["id"], units)
     store.unhear(ident, row["text"])
     store.run("UPDATE traces SET valid_to = NULL, superseded_by = NULL WHERE superseded_by = ? "
               "AND id IN (SELECT CAST(row_key AS INTEGER) FROM images WHERE act = 'merged')", ident)
@@ -4291,7 +4299,7 @@ def _forget(brain: _Brain, row: sqlite3.Row) -> dict[str, int]:
         "UPDATE events SET data = NULL, trace_id = NULL WHERE trace_id = :id OR op = 'recall' AND "
         "data IS NOT NULL AND :id IN (SELECT value FROM json_each(events.data, '$.ids'))",
         id=ident).rowcount
-    for other in store.traces(beside).values():
+    for other in store.traces(beside - {ident}).values():
         store.add_pointers(now, "reindex", other["scope_id"], other["id"],
                            store.pointers_of(other), None)
     store.event(now, "forget", row["scope_id"], None, {"id": ident})
@@ -4961,7 +4969,7 @@ class Hippocampus(_Brain):
                 store.run("DELETE FROM vectors")
                 store.run("DELETE FROM db_meta WHERE key = 'background'")
             self._record(chosen)
-            store.set_meta("epoch", os.urandom(8).hex())    # others drop the vectors they hold
+            store.renew()
         while not isinstance(chosen, HashingEmbedder):
             with store.reading():
                 todo = store.value(f"SELECT count(*) {missing}")
@@ -4978,7 +4986,7 @@ class Hippocampus(_Brain):
             if progress:
                 progress(made, made + todo - len(rows))
         with store.writing():
-            store.set_meta("epoch", os.urandom(8).hex())
+            store.renew()
             store.keep_background()
         return made
 

@@ -2118,7 +2118,7 @@ def test_what_is_rewarded_together_comes_along_until_it_is_punished(hippo):
 
 
 LONG = ("You are a careful assistant. Use the tools you were given, answer in the language of the "
-        "user, and never invent names, numbers or dates. Read the notes below before anything else. "
+        "user, and never invent names, numbers or dates. Read the notes below first. "
         "Think about the plan, the tests, the release and the people on the team, then be brief.")
 
 
@@ -2138,7 +2138,7 @@ def test_a_long_cue_about_one_thing_keeps_all_its_sentences(hippo):
     texts = put(hippo, "The heron nests in the reeds behind the mill by the weir since April",
                 "The miller grinds rye on Mondays", "A weir was mended in the flood of 1998")
     cue = ("I walked along the river this morning with my sister and we wondered about the heron. "
-           "It nests somewhere in the reeds, she says, perhaps behind the mill or close to the weir. "
+           "It nests somewhere in the reeds, she says, perhaps behind the mill or by the weir. "
            "Since when would it nest there?")
     assert ids(hippo.recall(cue, k=1).items) == texts[:1]
 
@@ -2273,7 +2273,7 @@ def test_forgetting_leaves_no_byte_of_the_text_in_any_live_file(hippo, alone):
     hippo.reflect([gone, before, after], 1)
     hippo.consolidate()
     told = hippo.forget(gone)
-    assert (told.removed["traces"], told.removed["variants"], told.wal) == (1, 2, "erased")
+    assert (told.removed["traces"], told.removed["variants"], told.wal) == (1, 4, "erased")  # 3 cues
     assert sorted(told.backups) == copies(alone) != []
     shutil.rmtree(alone / "backups")
     assert not re.search(b"zqx|quillf", bytes_in(alone), re.I)
