@@ -877,6 +877,7 @@ IMPACT = tuple(0.001 * 1.076 ** (i >> 1) for i in range(256))   # of a byte: 8 %
 SATURATION = (0.0, *(x / (x + K1) for x in IMPACT[1:]))
 _ODD = bytes(i & 1 for i in range(256))
 MAX_TRACE_ID = (1 << 24) - 1
+KIN_BUDGET = 100                    # pointers that the gate looks at for neighbours of a text
 
 
 @lru_cache(maxsize=131_072)
@@ -984,7 +985,7 @@ class VotingIndex:
         return found
 
     def kin(self, units: Sequence[int], scopes: Sequence[int], *, rarest: int, most: int,
-            budget: int = 100) -> list[tuple[int, int]]:
+            budget: int = KIN_BUDGET) -> list[tuple[int, int]]:
         """(units shared, id) of the traces that share most with a text, most first.
 
         Votes on about `budget` pointers of the `rarest` units at most, then looks the `most` best
@@ -2536,7 +2537,8 @@ class Store:
 
     def row(self, sql: str, *parameters: object) -> sqlite3.Row | None:
         """The first row of a query, or None."""
-        return next(iter(self.rows(sql, *parameters)), None)
+        row: sqlite3.Row | None = self._con.execute(sql, parameters).fetchone()
+        return row
 
     def value(self, sql: str, *parameters: object) -> Any:
         """The first column of the first row, or None."""
@@ -3575,7 +3577,9 @@ def _live_kin(brain: _Brain, units: Sequence[int], whole: int,
               scopes: Sequence[int]) -> list[tuple[Any, int]]:
     """(row, units shared) of the current, trusted traces that share most with a text."""
     config, store = brain.config, brain.store
-    alike = [(row[0], len(units)) for row in store.rows(SQL_ALIKE, whole) if row[1] in scopes]
+    alike: list[tuple[int, int]] = []
+    if all(sum(store.index.holders(s, unit) for s in scopes) > KIN_BUDGET for unit in units):
+        alike = [(row[0], len(units)) for row in store.rows(SQL_ALIKE, whole) if row[1] in scopes]
     live: list[tuple[Any, int]] = []
     for most in (config.gate_compare, 16 * config.gate_compare):    # old versions may stand before
         kin = store.index.kin(units, scopes, rarest=config.gate_probe, most=most)

@@ -2273,7 +2273,8 @@ def test_forgetting_leaves_no_byte_of_the_text_in_any_live_file(hippo, alone):
     hippo.reflect([gone, before, after], 1)
     hippo.consolidate()
     told = hippo.forget(gone)
-    assert (told.removed["traces"], told.removed["variants"], told.wal) == (1, 4, "erased")  # 3 cues
+    assert (told.removed["traces"], told.removed["variants"], told.wal) == (
+        1, 4, "erased")     # the other wording, and the cue of three
     assert sorted(told.backups) == copies(alone) != []
     shutil.rmtree(alone / "backups")
     assert not re.search(b"zqx|quillf", bytes_in(alone), re.I)
