@@ -258,7 +258,7 @@ class MemoryConfig(Record):
     spread_hops: int = 2            # steps of spreading activation
     spread_decay: float = 0.5       # activation kept per step
     # Recall.
-    abstain_below: float = 0.34     # [0,1] chance of an answer under which a packet is empty
+    abstain_below: float = 0.36     # [0,1] chance of an answer under which a packet is empty
     item_floor: float = 0.07        # [0,1] share of the best confidence an item needs
     rerank: int = 60                # candidates looked at in full
     cosine_background: float | None = None  # cosine of strangers; None: learned from the store
