@@ -2130,7 +2130,8 @@ def rot(run: Run, args: argparse.Namespace) -> None:
         rows,
     )
     total = currency("all", revised, control)
-    for name in ("current first", "first, never revised", "old as current", "refused"):
+    for name in ("current first", "first, never revised", "old as current", "refused",
+                 "refused, never revised"):  # fmt: skip
         run.figure(f"rot: {name}", total[name], f"of {len(revised)}")
     able = [now.first for now, then in zip(revised, control, strict=True) if then.first]
     run.figure("rot: current first where a fact never revised is", mean(able), f"of {len(able)}")
@@ -2145,6 +2146,7 @@ class Current(NamedTuple):
     packet: RecallPacket
     first: bool  # the last version is the first item
     old: bool  # an earlier version is shown without its end
+    refused: bool  # at the default threshold
 
 
 def asked_of_changing(
@@ -2167,20 +2169,22 @@ def asked_of_changing(
             hippo.consolidate()
             now[0] += 86_400
         return [
-            current(hippo.recall(fact.cues[i]), head, fact)
+            current(hippo, fact.cues[i], head, fact)
             for i in range(len(facts[0].cues))
             for head, fact in zip(heads, facts, strict=True)
         ]
 
 
-def current(packet: RecallPacket, head: int, fact: Changing) -> Current:
-    """A packet judged: the head must hold the last version, word for word."""
+def current(hippo: Hippocampus, cue: str, head: int, fact: Changing) -> Current:
+    """A cue judged without abstention: the head must hold the last version, word for word."""
+    packet = hippo.recall(cue, min_confidence=0.0)
     best = [(item.memory_id, item.text) for item in packet.items[:1]]
     old = any(
         item.text in fact.versions[:-1] and item.valid_to is None
         for item in (*packet.items, *packet.context)
     )
-    return Current(packet, best == [(head, fact.versions[-1])], old)
+    refused = hippo.recall(cue).abstained
+    return Current(packet, best == [(head, fact.versions[-1])], old, refused)
 
 
 def currency(shape: str, revised: Sequence[Current], control: Sequence[Current]) -> Row:
@@ -2191,7 +2195,8 @@ def currency(shape: str, revised: Sequence[Current], control: Sequence[Current])
         "current first": mean([answer.first for answer in revised]),
         "first, never revised": mean([answer.first for answer in control]),
         "old as current": mean([answer.old for answer in revised]),
-        "refused": mean([answer.packet.abstained for answer in revised]),
+        "refused": mean([answer.refused for answer in revised]),
+        "refused, never revised": mean([answer.refused for answer in control]),
         "p50 ms": median([answer.packet.latency_ms for answer in revised]),
         "p50 ms, never revised": median([answer.packet.latency_ms for answer in control]),
     }

@@ -2804,6 +2804,7 @@ class TraceStore(Store):
         self._scopes: dict[str, int] = {}
         self._days: set[tuple[int, int]] = set()
         self._counts: dict[int, int] = {}
+        self._retired: set[int] | None = None
         self._vectors = VectorScan()
         self._strangers: tuple[int, float] | None = None    # what `background` learned, and when
 
@@ -2841,6 +2842,7 @@ class TraceStore(Store):
         self._version = -1              # an interrupted look starts over
         self._scopes.clear()
         self._counts.clear()
+        self._retired = None
         folded, epoch = int(self.meta("folded", "0")), self.meta("epoch")
         if epoch != self._epoch or self._seen < 0:
             self._forget_cache()
@@ -2997,6 +2999,18 @@ class TraceStore(Store):
             found = (self.row(f"{SQL_TRACE} WHERE id = ?", ident) for ident in ids)
             return {row["id"]: row for row in found if row is not None}
         return {row["id"]: row for row in self.rows(SQL_TRACES, to_json(ids))}
+
+    def retired(self) -> set[int]:
+        """Ids of the superseded traces."""
+        if self._retired is None:
+            self._retired = {row[0] for row in self.rows(
+                "SELECT id FROM traces WHERE superseded_by IS NOT NULL")}
+        return self._retired
+
+    def supersede(self, sql: str, changes: Iterable[Sequence[object]]) -> None:
+        """Execute a statement that changes which traces are superseded."""
+        self.run_many(sql, changes)
+        self._retired = None
 
     def head(self, ident: int, known: dict[int, int] | None = None) -> int:
         """The current version at the end of a chain of supersessions; `known` is kept and used."""
@@ -3833,8 +3847,8 @@ class _Recall:
     def _weights(self) -> dict[str, float]:
         """Rarity of the cue's terms; of a long cue only the most telling ones."""
         buckets = self.store.index.bucket
-        weights = {word: rarity(sum(len(buckets(s, unit_of(word))) for s in self.filled)
-                                // POINTERS_PER_HOLDER, self.total) for word in self.cue.words}
+        weights = {word: rarity(self._pointers(unit_of(word)) // POINTERS_PER_HOLDER, self.total)
+                   for word in self.cue.words}
         # An identifier that no trace spells so is known by its parts.
         weights = {w: x for w, x in weights.items() if any(
             buckets(s, unit_of(w)) for s in self.filled) or not any(
@@ -3844,6 +3858,18 @@ class _Recall:
             known = {w: x for w, x in weights.items() if x < unknown} or weights
             weights = dict(nlargest(CUE_TERMS, known.items(), key=lambda pair: pair[1]))
         return weights
+
+    def _pointers(self, unit: int) -> int:
+        """How many pointers of current traces a unit has; by a sample where it has many."""
+        found, retired = 0.0, self.store.retired()
+        for scope in self.filled:
+            bucket = self.store.index.bucket(scope, unit)
+            found += len(bucket)
+            if retired and bucket:
+                sample = bucket[::1 + len(bucket) // 128]
+                gone = sum([pointer >> 8 in retired for pointer in sample])
+                found -= len(bucket) * gone / len(sample)
+        return round(found)
 
     def hits(self, k: int) -> list[_Hit]:
         """At least `k` ranked hits where there are so many, best first."""
@@ -4202,8 +4228,8 @@ def _revise(brain: _Brain, row: sqlite3.Row, draft: Draft) -> WriteResult:
                   "contexts = ? WHERE id = ?", row["strength"], row["pinned"],
                   row["reinforcements"], row["contexts"], new_id)
     until = max(now if draft.when is None else draft.when, valid_from(row))
-    store.run("UPDATE traces SET valid_to = coalesce(valid_to, ?), superseded_by = ?, "
-              "updated_at = ?, pinned = 0 WHERE id = ?", until, new_id, now, old_id)
+    store.supersede("UPDATE traces SET valid_to = coalesce(valid_to, ?), superseded_by = ?, "
+                    "updated_at = ?, pinned = 0 WHERE id = ?", [(until, new_id, now, old_id)])
     store.event(now, "revise", scope, new_id, {"old": old_id})
     return WriteResult(new_id, decision.action == "create", decision)
 
@@ -4352,7 +4378,7 @@ def _changed(store: TraceStore, at: float, what: str, acts: Mapping[str, list[_C
             (sleep_id, act, ">".join(map(str, ids)), to_json(before), to_json(after))
             for ids, before, after in changes])
         if _ACTS[act][1]:
-            store.run_many(_ACTS[act][1], [(*after, *ids) for ids, _, after in changes])
+            store.supersede(_ACTS[act][1], [(*after, *ids) for ids, _, after in changes])
     return sleep_id
 
 
@@ -4452,7 +4478,7 @@ def _undo(brain: _Brain, sleep_id: int) -> tuple[int, list[str]]:
         look, _, undo, _ = _ACTS[act]
         ids = [int(part) for part in key.split(">")]
         if list(store.row(look, *ids) or ()) == json.loads(after):
-            store.run(undo, *json.loads(before), *ids)
+            store.supersede(undo, [(*json.loads(before), *ids)])
             restored += 1
         else:
             left.append(f"{act} {key} was changed since")
