@@ -407,6 +407,7 @@ _EMOJI = Regex("[\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff]")
 _TOKEN = Regex(rf"\d{{1,3}}(?:,\d{{3}}){{1,6}}(?![\w,])"
                     rf"|{_W}+(?:(?:[./\\:@+#~=&'-]|://){_W}+)*(?:\+\+|\#)?|[^\s\w]")
 _COMPOUND = Regex(r"[\d_./\\:@+#~=&'-]|[a-z\u0430-\u044f][A-Z\u0410-\u042f]")
+_VERSION = Regex(r"[vV]\d+(?:\.\d+){1,5}")
 _SEGMENT = Regex(r"[./\\:@+#~=&]+")
 _PART = Regex(r"[A-Z\u0410-\u042f]+(?![a-z\u0430-\u044f])"
                    rf"|[A-Z\u0410-\u042f]?[a-z\u0430-\u044f]+|\d+|(?:(?![\d_]){_W})+")
@@ -422,7 +423,7 @@ _TABLE = str.maketrans({
     "\u00c6": "AE", "\u0153": "oe", "\u0152": "OE", "\u0111": "d", "\u0110": "D"})
 
 # English, Russian, Spanish, German: +3.8 on LoCoMo, +3.5 on BEAM.  Not "may", "son", "die".
-ANALYSER = "1"                      # version of what this section puts out: another one re-indexes
+ANALYSER = "2"                      # version of what this section puts out: another one re-indexes
 STOP = frozenset("""
 a an the and or but if then so of to in on at by for from with about as into than that this these
 those there here it its is are was were be been being am do does did doing done have has had having
@@ -456,6 +457,11 @@ prove proven|light lit|child children|man men|woman women|foot feet|tooth teeth|
 person people|life lives|wife wives|knife knives|leaf leaves|half halves|shelf shelves|goose geese
 photo photograph pic|mom mum mother mommy|dad father daddy|movie film
 tie tied tying|lie lied lying|die died dying
+january январь января enero januar|february февраль февраля febrero februar|march март марта marzo
+april апрель апреля abril|june июнь июня junio juni|july июль июля julio juli
+august август августа agosto|september сентябрь сентября septiembre
+october октябрь октября octubre oktober|november ноябрь ноября noviembre
+december декабрь декабря diciembre dezember
 """.replace("\n", "|").split("|") for form in line.split()}
 
 _SIBILANT = ("sses", "shes", "ches", "xes", "zes")
@@ -574,13 +580,15 @@ def _numeral(token: str) -> tuple[str, ...]:
     """A number, version or time whole; a dotted version's first two places; a date's parts."""
     whole = token.replace(",", "")[:64]
     places = re.split(r"\D+", whole)
-    if re.search("[-/]", whole):
+    if re.search(r"[-/]|^\d{1,2}\.\d{1,2}\.\d{4}$", whole):
         return (whole, *(p.lstrip("0") or "0" for p in places[:6]))
     return (whole, ".".join(places[:2])) if whole.count(".") > 1 else (whole,)
 
 
 def _identifier(token: str) -> tuple[str, ...]:
     """An identifier whole without its joints, its compound segments likewise, its parts' stems."""
+    if _VERSION.fullmatch(token):                             # v2.3.1 is 2.3.1, too
+        return (token.lower(), *_numeral(token[1:]))
     found: list[str] = []
     every: list[str] = []
     for segment in _SEGMENT.split(token if token.isascii() else _bare(token)):
@@ -1879,6 +1887,7 @@ FIRST_WORDS = 30                    # words of a text that speak for its neighbo
 PREVIOUS = (0.5, 0.25)              # weight of the words of the turn before, and the one before it
 NEXT = (0.35, 0.15)                 # weight of the words of the turn after, and the one after it
 CUE, CUES_KEPT = "cue", 8           # origin of what a reward taught, and so many cues a trace
+TEACHES = 0.5                       # reward from which a trace takes the words of its cue
 LEARNED = 0.5                       # weight of the words of a cue that a rewarded trace answered
 ANSWER = 1.5                        # a turn before that ended in a question counts this much more
 SPEAKER, DATE = 0.3, 0.8            # weight of the words of the speaker's name and the date
@@ -1897,7 +1906,7 @@ POINTERS_PER_HOLDER = 4             # pointers a unit has for each trace that ho
 SCORE_FLOOR = 0.1                   # share of the best score below which a hit is noise
 TELLING = 5                         # so many of the rarest terms of a cue stand for the whole of it
 CUE_TERMS = 48                      # distinct terms of a cue that vote
-LONG_CUE = 24                       # terms from which a cue is cut to its point
+SHORT_CUE, LONG_CUE = 4, 24         # terms up to which a cue is not cut, and a lesson is kept
 FOCUS = 0.7                         # share of the best sentence's score that others need to stay
 ASKED = 2.0                         # factor of a question, and of the last sentence
 # Log-odds that a store holds an answer, by its best hit: constant, share of the cue's telling
@@ -2000,17 +2009,19 @@ def cue_of(query: str) -> Cue:
 
 
 def sentences(text: str, most: int = 24) -> list[str]:
-    """The sentences and lines of a cue, long ones in pieces of 20 words; the last `most` of them.
+    """The sentences and lines of a cue, long ones in pieces of 20 words; the first and last ones
+    where there are more than `most`.
 
     >>> sentences("You are helpful. Be brief! Q: which port?")
     ['You are helpful.', 'Be brief!', 'Q: which port?']
     """
     found: list[str] = []
-    for part in _SENTENCE_END.split(text[-20_000:]):
+    for part in _SENTENCE_END.split(text if len(text) < 20_000 else text[:5_000] + text[-15_000:]):
         words = part.split()
         step = 20 if len(words) > 30 else max(1, len(words))
         found += [" ".join(words[at:at + step]) for at in range(0, len(words), step)]
-    return found[-most:]
+    found = [part for part in found if part]
+    return found if len(found) <= most else found[:most // 3] + found[most // 3 - most:]
 
 
 def rarity(df: int, n: int) -> float:
@@ -2277,8 +2288,13 @@ SQL_PINNED = f"""{SQL_TRACE} WHERE pinned = 1 AND valid_to IS NULL AND quarantin
     AND scope_id {SQL_IN} ORDER BY id DESC LIMIT 50"""
 SQL_PHRASE = f"""SELECT f.rowid FROM trace_terms f JOIN traces t ON t.id = f.rowid
     WHERE trace_terms MATCH ? AND t.scope_id {SQL_IN} LIMIT 200"""
+# What a recall's filters let through: (scopes, kind, as_of, superseded ones too, as_of, as_of).
+# A superseded trace passes: its head decides.
+SQL_ALLOWED = f"""SELECT id, tags FROM traces WHERE scope_id {SQL_IN} AND kind = coalesce(?, kind)
+    AND CASE WHEN ? IS NULL THEN ? OR valid_to IS NULL OR superseded_by IS NOT NULL ELSE
+    coalesce(valid_from, created_at) <= ? AND (valid_to IS NULL OR valid_to > ?) END"""
+SQL_LESSONS = f"SELECT trace_id, text FROM variants WHERE origin = 'cue' AND trace_id {SQL_IN}"
 SQL_ALIKE = "SELECT id, scope_id FROM traces WHERE whole = ? ORDER BY id DESC LIMIT 48"
-SQL_UNHEARD = f"SELECT id, scope_id, text FROM traces WHERE id > ? AND scope_id {SQL_IN}"
 SQL_VECTORS = """SELECT trace_id, scope_id, prev_id, n_words, scale, data
     FROM vectors JOIN traces ON id = trace_id
     WHERE trace_id > ? ORDER BY trace_id"""
@@ -2288,9 +2304,6 @@ SQL_LINKS = f"""SELECT * FROM (
     ORDER BY weight + eligible DESC LIMIT 60"""
 SQL_CHAIN = f"""SELECT id, prev_id FROM traces WHERE id {SQL_IN}
     UNION SELECT id, prev_id FROM traces WHERE prev_id {SQL_IN}"""
-SQL_LINK = """INSERT INTO links VALUES(?, ?, ?, ?, ?, ?)
-    ON CONFLICT(src, dst) DO UPDATE SET weight = min(1, weight + excluded.weight),
-    eligible = min(1, eligible + excluded.eligible), touched_at = excluded.touched_at"""
 SQL_POSTING = """INSERT INTO postings VALUES(?, ?, ?, ?) ON CONFLICT(scope_id, unit, chunk)
     DO UPDATE SET pointers = CAST(pointers || excluded.pointers AS BLOB)"""
 SQL_POSTINGS = f"""SELECT unit, chunk, pointers FROM postings WHERE scope_id = ?
@@ -2854,7 +2867,7 @@ class TraceStore(Store):
         for row in self.rows(SQL_CHANGES, seen):
             self.index.extend(row["scope_id"], array("I", row["pointers"]))
             self._waiting += 1
-            seen = row["seq"]
+        seen = max(seen, self.value("SELECT coalesce(max(seq), 0) FROM events"))
         self._seen, self._version, self.embedder = seen, version, self.meta("embedder")
 
     def add_pointers(self, at: float, op: str, scope: int, ident: int, pointers: array[int],
@@ -2910,20 +2923,23 @@ class TraceStore(Store):
         self.renew()
         self._catch_up()
 
-    def pointers_of(self, row: sqlite3.Row) -> array[int]:
-        """All pointers of a trace, from its texts and its neighbours as they are now."""
-        words, used = content(row["text"]), self.config.use_context
+    def pointers_of(self, row: sqlite3.Row, *, context: bool = False) -> array[int]:
+        """All pointers of a trace, from its texts and its neighbours as they are now; with
+        `context` also where it is switched off."""
+        words, used = content(row["text"]), context or self.config.use_context
         impacts = trace_impacts(
             words, speaker=row["speaker"], when=row["valid_from"],
             before=[text for _, text in self.turns_before(row["prev_id"]) if used],
             after=[text for _, text in self.turns_after(row["id"]) if used])
-        for text, origin in self.rows("SELECT text, origin FROM variants WHERE trace_id = ?",
-                                      row["id"]):
-            if origin == CUE:
-                impacts = learned_impacts(content(text)) | impacts
-            else:
-                more = content(text)
-                impacts, words = trace_impacts(more) | impacts, words + more
+        held = {unit_of(word) for word in words}
+        for text, origin in self.rows("SELECT text, origin FROM variants WHERE trace_id = ? "
+                                      "ORDER BY id", row["id"]):
+            more = content(text)
+            words += more * (origin != CUE)
+            wording = learned_impacts(more) if origin == CUE else trace_impacts(more)
+            for unit in wording.keys() - held:
+                impacts[unit] = impacts.get(unit, 0.0) + wording[unit]
+            held.update(wording)
         return pointer_group(row["id"], impacts, words)
 
     def reindex(self) -> None:
@@ -3125,16 +3141,19 @@ class TraceStore(Store):
             quoted = '"' + wanted.replace('"', '""') + '"'
             found = [row[0] for row in self.rows(SQL_PHRASE, quoted, to_json(scopes))]
         units = [unit_of(term) for term in set(phrase[:32]) if term not in STOP]
-        for row in self.rows(SQL_UNHEARD, heard, to_json(scopes)):
-            if all(impact_of(self.index.bucket(row["scope_id"], unit), row["id"]) & 1
-                   for unit in units) and f" {wanted} " in f" {' '.join(terms(row['text']))} ":
-                found.append(row["id"])
+        for scope in scopes:
+            buckets = sorted((self.index.bucket(scope, unit) for unit in units), key=len)
+            hold = [pointer >> 8 for pointer in (buckets[0] if buckets else ()) if pointer & 1
+                    and pointer >> 8 > heard and all(
+                        impact_of(bucket, pointer >> 8) & 1 for bucket in buckets)]
+            found += [ident for ident, row in self.traces(hold[-1000:]).items()
+                      if f" {wanted} " in f" {' '.join(terms(row['text']))} "]
         return found[:200]
 
     def graph(self, ids: Sequence[int], now: float) -> AssemblyGraph:
         """The links within `spread_hops` steps of some traces, decayed to `now`."""
         graph, config = AssemblyGraph(), self.config
-        frontier, known = list(ids), set(ids)
+        frontier, known, chained = list(ids), set(ids), set[int]()
         for _ in range(config.spread_hops):
             if not frontier:
                 break
@@ -3145,7 +3164,8 @@ class TraceStore(Store):
                 graph.bind(source, target, weight)
                 reached[target] = reached.get(target, 0.0) + weight
             for ident, previous in self.rows(SQL_CHAIN, asked, asked):
-                if previous:
+                if previous and ident not in chained:
+                    chained.add(ident)
                     graph.bind(previous, ident, stdp(1, config))
                     graph.bind(ident, previous, stdp(1, config, forward=False))
                     for end in (ident, previous):
@@ -3157,8 +3177,16 @@ class TraceStore(Store):
     def link(self, source: int, target: int, kind: str, at: float, *, weight: float = 0.0,
              eligible: float = 0.0) -> None:
         """Strengthen a link; an eligible part waits for sleep."""
-        if source != target:
-            self.run(SQL_LINK, source, target, kind, weight, eligible, at)
+        if source == target:
+            return
+        row = self.row("SELECT * FROM links WHERE src = ? AND dst = ?", source, target)
+        if row is not None:             # what faded since it was touched is gone
+            left = retention(1.0, max(0.0, at - row["touched_at"]) / DAY_S, self.config.link_tau_d)
+            weight = min(1.0, weight + left * row["weight"])
+            eligible = min(1.0, eligible + left * row["eligible"])
+            kind = kind if kind == "related" else row["kind"]
+        self.run("INSERT OR REPLACE INTO links VALUES(?, ?, ?, ?, ?, ?)", source, target, kind,
+                 weight, eligible, at)
 
 
 # === 15. Projects =================================================================================
@@ -3384,15 +3412,27 @@ class _Brain:
         """Write the waiting journal entries unless the lock can't be had in time."""
         if self._waiting and not self.store.read_only:
             try:
-                with self.store.writing(timeout_s):
-                    written = self.flush_into()
-                del self._waiting[:written]
+                with self.writing(timeout_s):
+                    pass
             except StoreError:
                 del self._waiting[:-1_024]      # a store that stays locked must not eat memory
 
-    def flush_into(self) -> int:
-        """Write the waiting entries, bind what came together; how many to drop after COMMIT."""
-        entries, store = list(self._waiting), self.store
+    @contextmanager
+    def writing(self, timeout_s: float | None = None) -> Iterator[None]:
+        """One write transaction that begins with the waiting journal entries."""
+        taken: list[tuple[float, str, int | None, dict[str, object]]] = []
+        try:
+            with self.store.writing(timeout_s):
+                taken, self._waiting = self._waiting, []
+                self._journal(taken)
+                yield
+        except BaseException:
+            self._waiting[:0] = taken
+            raise
+
+    def _journal(self, entries: Iterable[tuple[float, str, int | None, dict[str, object]]]) -> None:
+        """Write entries, and bind what came together."""
+        store = self.store
         for at, op, scope_id, data in entries:
             ids: Any = data.get("ids", ())
             store.run_many("UPDATE traces SET shown = shown + 1 WHERE id = ?", [(i,) for i in ids])
@@ -3407,7 +3447,6 @@ class _Brain:
                     if may_link(source, target):
                         store.link(source["id"], target["id"], "recalled", at,
                                    eligible=self.config.link_corecall)
-        return len(entries)
 
 
 def _provider_kind(name: str) -> str:
@@ -3504,6 +3543,25 @@ class Neighbour(Record):
     cosine: float
 
 
+def _source(given: Mapping[str, object]) -> dict[str, str | None]:
+    """Who said a text and where, by name; InvalidInput for other names and unfit values."""
+    named: dict[str, str | None] = dict.fromkeys(("speaker", "session_id", "turn_id", "source_url"))
+    for name, value in given.items():
+        _require(name in named and (value is None or isinstance(value, (str, int)))
+                 and len(str(value)) <= 2_000, f"{name}={_shown(value)}; speaker, session_id, "
+                 "turn_id and source_url take a text of at most 2000 characters")
+        named[name] = None if value is None else clean(str(value)) or None
+    return named
+
+
+def _plain_data(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """`meta` as JSON keeps it, free of secrets."""
+    try:
+        return dict(json.loads(to_json(clean(dict(meta)))))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise InvalidInput(f"meta={_shown(meta)} is not plain JSON data ({error})") from None
+
+
 def draft_of(brain: _Brain, text: object = None, *, kind: str = "episodic",
              scope: str | None = GLOBAL, origin: str = "agent", when: object = None,
              related_ids: object = (), force_new: bool = False, tags: Iterable[str] = (),
@@ -3520,18 +3578,7 @@ def draft_of(brain: _Brain, text: object = None, *, kind: str = "episodic",
     text, secrets = redacted(storable(text))
     scope_key(scope or GLOBAL)
     scope_key(scope := clean(scope or GLOBAL))
-    named: dict[str, str | None] = dict.fromkeys(("speaker", "session_id", "turn_id", "source_url"))
-    for name, value in names.items():
-        if value is None and name in named:
-            continue
-        if name not in named or not isinstance(value, (str, int)) or len(str(value)) > 2_000:
-            raise InvalidInput(f"{name}={_shown(value)}; speaker, session_id, turn_id and "
-                               "source_url take a text of at most 2000 characters")
-        named[name] = clean(str(value)) or None
-    try:
-        about = json.loads(to_json(clean(dict(meta)))) if meta else {}
-    except (ValueError, TypeError, RecursionError) as error:
-        raise InvalidInput(f"meta={_shown(meta)} is not plain JSON data ({error})") from None
+    named, about = _source(names), _plain_data(meta) if meta else {}
     embedder = brain.embedder_if_up()
     doubt = suspicion(text) or next(filter(None, (suspicion(v) for v in named.values() if v)), "")
     vector = None if embedder is None or isinstance(embedder, HashingEmbedder) else quantised(
@@ -3635,7 +3682,9 @@ def neighbours(brain: _Brain, draft: Draft, scope: int) -> list[Neighbour]:
     near: list[Neighbour] = []
     known = None
     for row, shared in _live_kin(brain, units, whole_of(draft.words), scopes):
-        twin, alike = distance(len(units), row["n_words"], shared, spaced=draft.text.isascii())
+        shared = min(shared, len(units), row["n_words"])    # its other wordings may hold more
+        twin, alike = distance(len(units), row["n_words"], shared,
+                               spaced=_RUN.search(draft.text) is None)
         if not twin and alike < config.gate_link:
             continue
         said = Comparison("similar", alike, f"{shared} of {len(units)} words are shared")
@@ -3785,12 +3834,12 @@ def _verdict(decision: Decision) -> str:
 class _Hit:
     """One candidate with its evidence while a recall runs."""
 
-    __slots__ = ("again", "confidence", "cosine", "covered", "known", "lift", "row", "score",
-                 "share", "source", "through", "votes", "why")
+    __slots__ = ("again", "confidence", "cosine", "covered", "known", "lift", "meant", "row",
+                 "score", "share", "source", "through", "votes", "why")
 
     def __init__(self, row: sqlite3.Row, votes: float) -> None:
         self.row, self.votes, self.score, self.source = row, votes, 0.0, "keyword"
-        self.cosine = self.lift = self.covered = self.share = 0.0
+        self.cosine = self.lift = self.meant = self.covered = self.share = 0.0
         self.known = self.confidence = 0.0      # chances: of any answer, of this one
         self.again = False              # another wording of a better hit
         self.why: list[str] = []
@@ -3809,29 +3858,32 @@ class _Recall:
         counts = self.store.trace_counts(scopes)
         self.filled, self.total = list(counts), sum(counts.values())
         self.days = {scope: self.store.active_days(scope) for scope in self.filled}
-        if len(self.cue.words) > LONG_CUE:
-            self._focus()
+        parts = sentences(query) if len(self.cue.words) > SHORT_CUE else []
+        if len(parts) > 1:
+            self._focus(parts)
         self.weights = self._weights()
-        self.telling = [([self.store.index.bucket(scope, unit_of(word)) for scope in self.filled],
-                         weight) for word, weight in self.weights.items()]
-        rarest = nlargest(TELLING, self.telling, key=lambda pair: pair[1])
-        self.whole = sum(weight for _, weight in rarest)
-        self.unheard = sum(weight for buckets, weight in rarest if not any(buckets)) / (
+        self.telling = [(word, weight, [self.store.index.bucket(scope, unit_of(word))
+                                        for scope in self.filled])
+                        for word, weight in self.weights.items()]
+        rarest = nlargest(TELLING, self.telling, key=lambda one: one[1])
+        self.whole = sum(weight for _, weight, _ in rarest)
+        self.unheard = sum(weight for _, weight, buckets in rarest if not any(buckets)) / (
             self.whole or 1.0)
+        self.taught: dict[int, list[set[str]]] = {}     # words of the cues that rewards taught
         self.hashed: list[tuple[int, float]] | None = None
         self.heads: dict[int, int] = {}
         self.allowed: frozenset[int] | None = None
         self.near: dict[int, tuple[float, float]] = {}      # cosine and lift by a model
         self.ground, self.related = 0.0, 1.0
 
-    def _focus(self) -> None:
-        """Cut a long cue (a pasted prompt and a question) to the sentences that some trace answers.
+    def _focus(self, parts: Sequence[str]) -> None:
+        """Cut a cue of several sentences (a pasted prompt and a question) to those that some trace
+        answers.
 
         A sentence scores by what its best trace covers of it, squared over the whole: much, and
         most of it.  A question counts more, and what stands last.
         """
         whole, scores = self.cue, list[tuple[float, str]]()
-        parts = sentences(whole.text)
         for part in parts:
             self.cue = cue_of(part)
             weights = {unit_of(word): weight for word, weight in self._weights().items()}
@@ -3922,10 +3974,10 @@ class _Recall:
         if not self.kind and not self.tags and self.as_of is None:
             return None
         if self.allowed is None:
-            rows = self.store.rows(f"SELECT * FROM traces WHERE scope_id {SQL_IN}",
-                                   to_json(self.filled))
-            self.allowed = frozenset(row["id"] for row in rows if self._passes(row)
-                                     or row["superseded_by"] and self.as_of is None)
+            rows = self.store.rows(SQL_ALLOWED, to_json(self.filled), self.kind, self.as_of,
+                                   self.include_superseded, self.as_of, self.as_of)
+            self.allowed = frozenset(ident for ident, tags in rows if not self.tags or (
+                tags and self.tags <= set(json.loads(tags))))
         return self.allowed
 
     def _accept(self, idents: Sequence[int], votes: Mapping[int, float],
@@ -3948,7 +4000,7 @@ class _Recall:
     def _take_meaning(self, hit: _Hit, ident: int) -> None:
         """Give a hit the cosine, over the background, and the lift of a trace it stands for."""
         near, lift = self.near.get(ident, (0.0, 0.0))
-        hit.cosine = max(hit.cosine, (near - self.ground) / max(1e-6, 1 - self.ground))
+        hit.cosine = max(hit.cosine, near)
         hit.lift = max(hit.lift, lift)
 
     def _passes(self, row: sqlite3.Row) -> bool:
@@ -3990,6 +4042,7 @@ class _Recall:
             if rank < 10:
                 hit.score *= 1 + IN_ORDER * in_order(every, terms(hit.row["text"][:2_000]))
         hits[:len(best)] = sorted(best, key=lambda hit: (-hit.score, -hit.row["id"]))
+        self._remember_lessons(best)
         share = shares([hit.score for hit in hits])
         for hit, hit.share in zip(hits[:len(best)], share, strict=False):
             self.judge(hit)
@@ -3999,10 +4052,9 @@ class _Recall:
         """Fill in coverage and both chances."""
         hit.covered = max(self._covered(ident) for ident in [hit.row["id"], *hit.through])
         hit.known = self._known(hit.covered, self.unheard) if hit.covered else 0.0
-        if hit.cosine > 0:                      # a meaning needs no word in common
-            span = max(1e-6, self.related - self.ground) / max(1e-6, 1 - self.ground)
-            meant = min(1.0, MEANT * hit.cosine / span)
-            hit.known = max(hit.known, self._known(meant, 0.0))
+        hit.meant = (hit.cosine - self.ground) / max(1e-6, self.related - self.ground)
+        if hit.meant > 0:                       # a meaning needs no word in common
+            hit.known = max(hit.known, self._known(min(1.0, MEANT * hit.meant), 0.0))
         hit.confidence = hit.known * chance(RIGHT, [hit.share])
 
     def _known(self, covered: float, unheard: float) -> float:
@@ -4015,9 +4067,22 @@ class _Recall:
         The best single sign that a hit is right: AUROC .90 on LoCoMo cues asked of another
         dialogue with the names swapped.  A word never seen is the rarest, so it counts most.
         """
-        held = sum(weight for buckets, weight in self.telling if any(
-            impact_of(bucket, ident) for bucket in buckets))
+        lessons = self.taught.get(ident, ())
+        held = sum(weight for word, weight, buckets in self.telling if any(
+            impact_of(bucket, ident) for bucket in buckets)
+            and not any(word in lesson for lesson in lessons))
+        for lesson in lessons:          # a word of it proves nothing; most of it does
+            shared = sum(weight for word, weight, _ in self.telling if word in lesson)
+            known = len(lesson.intersection(self.weights)) / (len(lesson) or 1)
+            held = max(held, shared * known)
         return min(1.0, held / self.whole) if self.whole else 0.0
+
+    def _remember_lessons(self, hits: Iterable[_Hit]) -> None:
+        """Read the cues that the hits were rewarded for, without the words they hold themselves."""
+        rows = {hit.row["id"]: hit.row for hit in hits}
+        for ident, text in self.store.rows(SQL_LESSONS, to_json(list(rows))):
+            lesson = set(content(text)).difference(content(rows[ident]["text"]))
+            self.taught.setdefault(ident, []).append(lesson)
 
     def _hashed_cue(self) -> list[tuple[int, float]]:
         """What the hashing embedder makes of the cue, without the zeros; [] with a model."""
@@ -4074,7 +4139,8 @@ class _Recall:
         if self.config.use_cosine and not self.near:        # hashed: shown, but ranks nothing
             hashed = self.brain.hashed(hit.row)
             hit.cosine = sum([value * hashed[i] for i, value in self._hashed_cue()])
-        if hit.source == "keyword" and hit.cosine > hit.covered:
+        if hit.source == "keyword" and (
+                MEANT * hit.meant if self.near else hit.cosine) > hit.covered:
             hit.source = "direct"
         why = [f"covers {hit.covered:.0%} of the cue, turns around it included"] if (
             hit.covered) else []
@@ -4137,11 +4203,11 @@ def _recalled(brain: _Brain, query: str, *, k: int, scope: str | None, all_scope
         kept = [hit for hit in hits if hit.confidence >= floor and hit.known >= sure
                 and hit.score >= least and not (hit.again and strict)][:k]
         linked = work.associates(kept, 2 * CONTEXT + k - len(kept))
-        chosen = {hit.row["id"] for hit in kept}
+        chosen, direct = ({hit.row["id"] for hit in some} for some in (kept, hits))
         linked = [hit for hit in linked if hit.row["id"] not in chosen]
         room = k - len(kept)
-        strong = [hit for hit in linked if hit.confidence >= max(floor, 1e-9)
-                  and hit.known >= sure][:room]
+        strong = [hit for hit in linked if hit.confidence >= max(floor, 1e-9) and hit.known >= sure
+                  and hit.row["id"] not in direct][:room]
         items = _within([work.item(hit) for hit in [*kept, *strong]], budget_chars)
         left = None if budget_chars is None else budget_chars - sum(len(i.text) for i in items)
         beside = [hit for hit in linked if hit not in strong][:min(k, CONTEXT)]
@@ -4150,7 +4216,7 @@ def _recalled(brain: _Brain, query: str, *, k: int, scope: str | None, all_scope
         items, context = ([item._replace(why=(*item.why, *notes[item.memory_id]))
                            if item.memory_id in notes else item for item in found]
                           for found in (items, context))
-    reason = _packet_reason(work, hits, items, sure or floor)
+    reason = _packet_reason(work, hits, items, floor, sure)
     reason += f"; keyword mode: {brain.turned_off}" if brain.turned_off else ""
     ms = round((time.perf_counter() - started) * 1000, 3)
     brain.note(work.now, "recall", None if all_scopes else scopes[0], {
@@ -4175,8 +4241,8 @@ def _conflicts(brain: _Brain, idents: Sequence[int]) -> dict[int, list[str]]:
     return notes
 
 
-def _packet_reason(work: _Recall, hits: Sequence[_Hit], items: Sequence[Item],
-                   floor: float) -> str:
+def _packet_reason(work: _Recall, hits: Sequence[_Hit], items: Sequence[Item], floor: float,
+                   sure: float) -> str:
     """Why a packet holds what it holds, in words."""
     if items:
         return (f"{len(items)} of {len(hits)} candidates, best confidence "
@@ -4186,8 +4252,11 @@ def _packet_reason(work: _Recall, hits: Sequence[_Hit], items: Sequence[Item],
     if not hits:
         return ("no trace shares a term with the cue" if work.allowed is None
                 else "no trace that passes the filters shares a term with the cue")
-    best = max(hit.known for hit in hits)
-    return f"nothing relevant: the chance of an answer is {best:.2f}, under {floor:.2f}"
+    if sure:
+        best = max(hit.known for hit in hits)
+        return f"nothing relevant: the chance of an answer is {best:.2f}, under {sure:.2f}"
+    best = max(hit.confidence for hit in hits)
+    return f"nothing relevant: the best confidence is {best:.2f}, under {floor:.2f}"
 
 
 def _within(items: Sequence[Item], budget: int | None) -> list[Item]:
@@ -4241,15 +4310,16 @@ class Reflection(Record):
     strengths: dict[int, float]
 
 
-def _asked_for(store: TraceStore) -> dict[int, tuple[str, list[int]]]:
-    """By trace the latest cue that returned it, of the last 32, and all that came back for it."""
-    asked: dict[int, tuple[str, list[int]]] = {}
-    for (data,) in store.rows(
-            "SELECT data FROM events WHERE seq > (SELECT max(seq) FROM events) - 2000 "
-            "AND op = 'recall' AND data IS NOT NULL ORDER BY seq DESC LIMIT 32"):
+def _asked_for(brain: _Brain) -> dict[tuple[int, int], tuple[str, list[int]]]:
+    """By scope and trace the day's latest cue that returned it, and all that came back for it."""
+    asked: dict[tuple[int, int], tuple[str, list[int]]] = {}
+    for scope, data in brain.store.rows(
+            "SELECT scope_id, data FROM events WHERE seq > (SELECT max(seq) FROM events) - 2000 "
+            "AND op = 'recall' AND scope_id IS NOT NULL AND data IS NOT NULL AND at > ? "
+            "ORDER BY seq DESC LIMIT 32", brain.clock() - DAY_S):
         recalled = json.loads(data)
         for ident in recalled["ids"]:
-            asked.setdefault(ident, (recalled["cue"] or "", recalled["ids"]))
+            asked.setdefault((scope, ident), (recalled["cue"] or "", recalled["ids"]))
     return asked
 
 
@@ -4272,14 +4342,16 @@ def _learn(store: TraceStore, row: sqlite3.Row, cue: str, ids: list[int], at: fl
 
 def _reflect(brain: _Brain, rows: Mapping[int, sqlite3.Row], reward: float) -> Reflection:
     store, now, strengths = brain.store, brain.clock(), {}
-    asked = _asked_for(store) if reward > 0 and brain.config.use_association else {}
+    asked = _asked_for(brain) if reward > 0 and brain.config.use_association else {}
     for ident, row in rows.items():
         strengths[ident] = round(rewarded(row["strength"], reward, brain.config), 6)
         store.run("UPDATE traces SET strength = ?, updated_at = ?, used = used + ?, "
                   "reinforced_at = ? WHERE id = ?", strengths[ident], now, reward > 0,
                   now if reward > 0 else row["reinforced_at"], ident)
         store.mark_day(row["scope_id"], now)
-        learned = _learn(store, row, *asked[ident], now) if ident in asked else array("I")
+        told = asked.get((row["scope_id"], ident))      # no project's cue on a global trace
+        told = told if reward >= TEACHES else None
+        learned = _learn(store, row, *told, now) if told else array("I")
         store.add_pointers(now, "reflect", row["scope_id"], ident, learned,
                            to_json({"reward": reward}))
     together = list(rows.values())[:12]
@@ -4301,20 +4373,33 @@ class Forgotten(Record):
     backups: tuple[str, ...]        # copies that may still hold it
 
 
-_TAUGHT = f"origin = '{CUE}' AND ? IN (SELECT value FROM json_each(turn_id))"   # see `_learn`
+# Cues: those that returned a trace (see `_learn`), and those with a word that it alone held.
+_TAUGHT = f"""origin = '{CUE}' AND (:id IN (SELECT value FROM json_each(turn_id)) OR EXISTS(
+    SELECT 1 FROM json_each(:words) WHERE instr(text, value) > 0))"""
+_ASKED = """op = 'recall' AND data IS NOT NULL AND (
+    :id IN (SELECT value FROM json_each(events.data, '$.ids')) OR EXISTS(
+    SELECT 1 FROM json_each(:words) WHERE instr(events.data, value) > 0))"""
 _SHOWING = {    # table: its rows that show a trace
     "links": "src = :id OR dst = :id", "vectors": "trace_id = :id",
-    "variants": f"trace_id = :id OR {_TAUGHT.replace('?', ':id')}",
+    "variants": f"trace_id = :id OR {_TAUGHT}",
     "traces": "id = :id", "images": "'>' || row_key || '>' LIKE '%>' || :id || '>%'"}
+
+
+def _own_words(store: TraceStore, row: sqlite3.Row) -> list[str]:
+    """Words of a trace that no other trace of its scope holds, as a cue may spell them."""
+    own = [word for word in set(content(row["text"])) if len(word) > 3
+           and store.index.holders(row["scope_id"], unit_of(word)) <= 1]
+    return [form for word in own for form in (word, word.upper(), word.capitalize())]
 
 
 def _forget(brain: _Brain, row: sqlite3.Row) -> dict[str, int]:
     """Remove a trace and every copy of its text in this database; rows removed by table."""
     store, ident, now = brain.store, row["id"], brain.clock()
+    about = {"id": ident, "words": to_json(_own_words(store, row))}
     beside = {i for i, _ in [*store.turns_before(row["prev_id"]), *store.turns_after(ident)]}
-    beside |= {v[0] for v in store.rows(f"SELECT trace_id FROM variants WHERE {_TAUGHT}", ident)}
+    beside |= {v[0] for v in store.run(f"SELECT trace_id FROM variants WHERE {_TAUGHT}", **about)}
     for other in store.traces(beside | {ident}).values():
-        units = (word >> 8 for word in store.pointers_of(other)[2:])
+        units = (word >> 8 for word in store.pointers_of(other, context=True)[2:])
         store.drop_pointers(other["scope_id"], other["id"], units)
     store.unhear(ident, row["text"])
     store.run("UPDATE traces SET valid_to = NULL, superseded_by = NULL WHERE superseded_by = ? "
@@ -4323,12 +4408,10 @@ def _forget(brain: _Brain, row: sqlite3.Row) -> dict[str, int]:
     store.run("UPDATE traces SET gist_id = nullif(?, id) WHERE gist_id = ?", heir, ident)
     for column in ("prev_id", "superseded_by"):
         store.run(f"UPDATE traces SET {column} = ? WHERE {column} = ?", row[column], ident)
-    removed = {table: store.run(f"DELETE FROM {table} WHERE {where}", id=ident).rowcount
+    removed = {table: store.run(f"DELETE FROM {table} WHERE {where}", **about).rowcount
                for table, where in _SHOWING.items()}
-    removed["journal"] = store.run(
-        "UPDATE events SET data = NULL, trace_id = NULL WHERE trace_id = :id OR op = 'recall' AND "
-        "data IS NOT NULL AND :id IN (SELECT value FROM json_each(events.data, '$.ids'))",
-        id=ident).rowcount
+    removed["journal"] = store.run("UPDATE events SET data = NULL, trace_id = NULL "
+                                   f"WHERE trace_id = :id OR {_ASKED}", **about).rowcount
     for other in store.traces(beside - {ident}).values():
         store.add_pointers(now, "reindex", other["scope_id"], other["id"],
                            store.pointers_of(other), None)
@@ -4574,7 +4657,7 @@ _TABLES = {     # of the report: title, how a row reads, the SQL of its rows in 
         relation, count(*) AS n FROM events WHERE op IN ('remember', 'reinforce')
         AND data IS NOT NULL AND scope_id {SQL_IN} GROUP BY 1, 2"""),
     "reinforced": ("Most reinforced", _TRACE_LINE,
-                   _LIVE + " ORDER BY reinforcements DESC, strength DESC LIMIT 5"),
+                   _LIVE + " AND reinforcements > 0 ORDER BY reinforcements DESC LIMIT 5"),
     "fading": ("Fading", _TRACE_LINE,
                _LIVE + " ORDER BY strength, coalesce(reinforced_at, created_at) LIMIT 5")}
 _FIGURES = f"""SELECT *, round(1.0 * writes / recalls, 2) AS writes_per_recall,
@@ -4761,20 +4844,12 @@ class Hippocampus(_Brain):
         return results
 
     def _placed(self, drafts: Sequence[Draft]) -> list[WriteResult]:
-        with self._writing():
+        with self.writing():
             if len(drafts) > 1:
                 units = {unit_of(word) for draft in drafts for word in draft.words[:400]}
                 ids = {self.store.scope_id(draft.scope) or 1 for draft in drafts}
                 self.store.preload(ids | {1}, units)
             return [place(self, draft) for draft in drafts]
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        """One write transaction that begins with the waiting journal entries."""
-        with self.store.writing():
-            written = self.flush_into()
-            yield
-        del self._waiting[:written]
 
     def revise(self, old_id: int, new_text: str, *, kind: str | None = None,
                when: object = None, origin: str = "agent") -> WriteResult:
@@ -4782,18 +4857,27 @@ class Hippocampus(_Brain):
 
         An already superseded id revises its current successor.  The same text changes nothing.
         """
-        with self._writing():
+        def head() -> tuple[int, sqlite3.Row]:
             asked = self._row(old_id)["id"]
-            row = self._row(self.store.head(asked))
-            draft = draft_of(
+            return asked, self._row(self.store.head(asked))
+
+        def draft() -> Draft:
+            return draft_of(
                 self, new_text, kind=kind or row["kind"], scope=row["scope"], origin=origin,
                 speaker=row["speaker"], when=when, tags=json.loads(row["tags"] or "[]"),
                 meta=json.loads(row["meta"] or "{}"))
+
+        with self.store.reading():
+            asked, row = head()
+        drafted, drafted_for = draft(), row["id"]       # a model takes its time outside the lock
+        with self.writing():
+            asked, row = head()
+            drafted = drafted if row["id"] == drafted_for else draft()
             _require(origin in TRUSTED or row["origin"] not in TRUSTED, f"revise: text of origin "
                      f"{origin!r} may not replace what {row['origin']!r} said; remember it instead")
-            _require(not draft.quarantine, f"revise: the new text is {draft.quarantine} and may "
-                     "not replace a trace; remember it instead, marked as untrusted")
-            result = _revise(self, row, draft)
+            _require(not drafted.quarantine, f"revise: the new text is {drafted.quarantine} and "
+                     "may not replace a trace; remember it instead, marked as untrusted")
+            result = _revise(self, row, drafted)
         if row["id"] != asked:
             reason = f"#{asked} was superseded already; {result.decision.reason}"
             result = result._replace(decision=result.decision._replace(reason=reason))
@@ -4805,7 +4889,7 @@ class Hippocampus(_Brain):
         Raises NotFound where an id is unknown: nothing is changed then.
         """
         reward = number_in(reward, "reward", -1.0, 1.0)
-        with self._writing():
+        with self.writing():
             return _reflect(self, self._rows(memory_ids, "memory_ids"), reward)
 
     def merge(self, ids: Iterable[int]) -> tuple[int, int]:
@@ -4813,7 +4897,7 @@ class Hippocampus(_Brain):
 
         The others stay as its history; every wording is still found.
         """
-        with self._writing():
+        with self.writing():
             return _merge(self, self._rows(ids, "ids"))
 
     def forget(self, memory_id: int) -> Forgotten:
@@ -4821,7 +4905,7 @@ class Hippocampus(_Brain):
 
         Copies made before keep it; they are named.
         """
-        with self._writing():
+        with self.writing():
             row = self._row(memory_id)
             removed = _forget(self, row)
         self.store.scrub()
@@ -4830,7 +4914,7 @@ class Hippocampus(_Brain):
 
     def pin(self, memory_id: int, pinned: bool = True) -> Item:
         """Pin a trace (always in the brief, never fading) or unpin it."""
-        with self._writing():
+        with self.writing():
             row = self._row(memory_id)
             _require(not (pinned and row["quarantined"]), f"#{row['id']} is quarantined: untrusted "
                      "text can't be pinned")
@@ -4925,7 +5009,7 @@ class Hippocampus(_Brain):
 
     def undo(self, sleep_id: int) -> tuple[int, list[str]]:
         """Take a sleep or merge back: (rows restored, what was left since it changed meanwhile)."""
-        with self._writing():
+        with self.writing():
             return _undo(self, id_list(sleep_id, "sleep_id")[0])
 
     def dream_log(self, limit: int = 10, *, scope: str | None = None,
