@@ -4965,8 +4965,10 @@ class Hippocampus(_Brain):
         with self.writing():
             row = self._row(memory_id)
             removed = _forget(self, row)
-        if embedder := self.embedder_if_up():
-            self._embed_missing(embedder)
+            orphans = self.store.value(f"SELECT count(*) {SQL_MISSING}")
+        with suppress(EmbedderMismatch):    # the turns after it, which knew what it said
+            if 0 < orphans < 4 and (embedder := self.embedder_if_up()):
+                self._embed_missing(embedder)
         self.store.scrub()
         wal = "erased" if self.store.checkpoint() else "pending"
         return Forgotten(row["id"], removed, wal, tuple(backup_files(self.store.folder)))
