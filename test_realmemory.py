@@ -1298,7 +1298,8 @@ def test_a_store_of_schema_1_is_indexed_anew_after_a_copy(alone):
             session_id="s")
         before = said(hippo, "where does the chart of the bay hang?")
     triples = array("I", [1, rm.unit_of("chart"), 9]).tobytes()     # as version 1 wrote them
-    sql(alone, "DROP INDEX traces_whole", "ALTER TABLE traces DROP COLUMN whole",
+    sql(alone, "DROP TABLE heard_terms", "CREATE VIRTUAL TABLE trace_terms USING fts5(terms)",
+        "DROP INDEX traces_whole", "ALTER TABLE traces DROP COLUMN whole",
         "DELETE FROM postings", f"UPDATE events SET pointers = x'{triples.hex()}'",
         f"INSERT INTO postings VALUES(1, {rm.unit_of('chart')}, 0, x'0000000101000000')",
         "INSERT INTO db_meta VALUES('fts_stale', '0')", "PRAGMA user_version = 1",
@@ -1310,6 +1311,41 @@ def test_a_store_of_schema_1_is_indexed_anew_after_a_copy(alone):
         assert said(hippo, "where does the chart of the bay hang?") == before != []
         assert hippo.check() == [] and len(copies(alone)) == 1
         assert not hippo.remember("the chart of the bay!", session_id="s").created
+    with pytest.raises(sqlite3.OperationalError, match="no such table"):    # what version 1 writes
+        sql(alone, "INSERT INTO trace_terms(rowid, terms) VALUES(9, 'chart')")
+
+
+def test_a_second_handle_that_closes_keeps_the_locks_of_the_first(alone):
+    writer = ("import sys, realmemory as rm\n"
+              "with rm.Hippocampus.open(sys.argv[1]) as hippo:\n"
+              "    print(hippo.remember(sys.argv[2]).memory_id)")
+    with Hippocampus.open(alone) as first:
+        told = put(first, "The keeper trims the lamp")
+        for n in range(3):
+            with Hippocampus.open(alone) as second:
+                told += put(second, f"The second keeper writes line {n}")
+            told += put(first, f"The first keeper answers line {n}")
+            ran = subprocess.run([sys.executable, "-c", writer, alone, f"A child notes line {n}"],
+                                 cwd=HERE, capture_output=True, text=True, check=True)
+            told.append(int(ran.stdout))
+    with Hippocampus.open(alone) as hippo:
+        assert told == list(range(1, 11)) == sorted(ids(hippo.traces())) and hippo.check() == []
+
+
+def test_forgetting_reaches_cues_that_quote_what_they_did_not_return(hippo, alone):
+    gone, = put(hippo, "The passphrase lies under the quetzal statue")
+    head = hippo.revise(gone, "The passphrase lies in the vault now").memory_id
+    hippo.recall("is the passphrase under the quetzal still?", min_confidence=0.0)
+    hippo.reflect([head], 1.0)
+    put(hippo, "The vault opens at nine")
+    with Hippocampus.open(alone) as other:
+        other.recall("Quetzal statue passphrase", min_confidence=0.0)
+        hippo.forget(gone)
+    hippo.close()
+    for file in alone.glob("memory.db*"):
+        assert b"uetzal" not in file.read_bytes().lower().replace(b"QUETZAL", b"quetzal")
+    with Hippocampus.open(alone) as hippo:
+        assert hippo.check() == [] and said(hippo, "quetzal") == []
 
 
 def test_a_better_analyser_indexes_anew_and_older_rows_are_found_alike(alone, monkeypatch):
