@@ -1890,7 +1890,7 @@ FIRST_WORDS = 30                    # words of a text that speak for its neighbo
 PREVIOUS = (0.5, 0.25)              # weight of the words of the turn before, and the one before it
 NEXT = (0.35, 0.15)                 # weight of the words of the turn after, and the one after it
 CUE, CUES_KEPT = "cue", 8           # origin of what a reward taught, and so many cues a trace
-TEACHES, LESSON = 0.5, 0.02         # reward and confidence from which a cue's words are taken on
+TEACHES, LESSON = 0.5, 0.03         # reward and confidence from which a cue's words are taken on
 LEARNED = 0.5                       # weight of the words of a cue that a rewarded trace answered
 ANSWER = 1.5                        # a turn before that ended in a question counts this much more
 SPEAKER, DATE = 0.3, 0.8            # weight of the words of the speaker's name and the date
@@ -2406,6 +2406,8 @@ class Store:
             raise StoreError(f"{self.path!r} is a folder or a link to nothing; move it away")
         # Its header is SQLite's to read: closing a file drops every lock that this process has on
         # it (POSIX), and another process would then throw away the WAL of a live connection.
+        if 0 < os.path.getsize(self.path) < 512:        # SQLite would take it for an empty one
+            raise self._named(sqlite3.DatabaseError("file is not a database"))
 
     def _way_back(self) -> str:
         copies = backup_files(self.folder)
@@ -4351,18 +4353,16 @@ class Reflection(Record):
 
 
 def _asked_for(brain: _Brain) -> dict[tuple[int, int], tuple[str, list[int]]]:
-    """By scope and trace the cue of the day that it answered best, and all that came back."""
+    """By scope and trace the day's latest cue that it may have answered, and all that came back."""
     asked: dict[tuple[int, int], tuple[str, list[int]]] = {}
-    sure: dict[tuple[int, int], float] = {}
     for scope, data in brain.store.rows(
             "SELECT scope_id, data FROM events WHERE seq > (SELECT max(seq) FROM events) - 2000 "
             "AND op = 'recall' AND scope_id IS NOT NULL AND data IS NOT NULL AND at > ? "
             "ORDER BY seq DESC LIMIT 32", brain.clock() - DAY_S):
         recalled = json.loads(data)
         for ident, confidence in zip(recalled["ids"], recalled["confidences"], strict=False):
-            if confidence > sure.get((scope, ident), LESSON):
-                sure[scope, ident] = confidence
-                asked[scope, ident] = recalled["cue"] or "", recalled["ids"]
+            if confidence >= LESSON:
+                asked.setdefault((scope, ident), (recalled["cue"] or "", recalled["ids"]))
     return asked
 
 
