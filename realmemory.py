@@ -460,10 +460,11 @@ tie tied tying|lie lied lying|die died dying
 """.replace("\n", "|").split("|") for form in line.split()}
 
 # Stems of months in Russian, Spanish and German: what a date is indexed by.
-_MONTH_STEMS = {form: line.split()[0] for line in """januar январ ener janu
-februa феврал febrer febru|march март marz|april апрел abril|jun июн|jul июл|august август agost|septem сентяб septie
-octob октябр octubr oktob|novemb ноябр noviem|decemb декабр diciem dezemb""".replace(
-    "\n", "|").split("|") for form in line.split()}
+_MONTH_STEMS = {form: line.split()[0] for line in """
+januar январ ener janu|februa феврал febrer febru|march март marz|april апрел abril|jun июн|jul июл
+august август agost|septem сентяб septie|octob октябр octubr oktob|novemb ноябр noviem
+decemb декабр diciem dezemb
+""".strip().replace("\n", "|").split("|") for form in line.split()}
 
 _SIBILANT = ("sses", "shes", "ches", "xes", "zes")
 _VERBAL = Regex("(.*[aeiouy].*?)(?:edly|ingly|ed|ing|ly)")
