@@ -225,7 +225,7 @@ class MemoryConfig(Record):
     # Mechanisms: each can be switched off; `bench.py ablation` shows what each adds.
     use_keyword: bool = True        # rarity-weighted votes and exact phrases
     use_cosine: bool = True         # letters alike (hashing) or meaning (model) in the rerank
-    use_association: bool = True    # links: spread, completion, associated items
+    use_association: bool = True    # links, lessons of rewards, associated items
     use_context: bool = True        # a trace also answers to its session neighbours' words
     use_vetoes: bool = True         # numbers, names, negation ... decide before similarity
     use_abstention: bool = True     # an untrustworthy packet is empty
@@ -306,7 +306,7 @@ class Decision(Record):
     target_id: int | None           # the neighbour that decided, where there is one
     related_ids: tuple[int, ...]    # every trace that the new one was linked to
     novelty: float                  # [0,1], 1 = nothing like it is known
-    best_cosine: float              # [-1,1], embedder similarity to the nearest neighbour
+    best_cosine: float              # [-1,1], to the nearest neighbour: of a model, else of words
     relation: str                   # "new", "same", "similar", "update" or "contradiction"
     reason: str                     # the veto or similarity that decided, in words
 
@@ -658,7 +658,7 @@ def content(text: str) -> list[str]:
 
 # === 6. Embedders =================================================================================
 # A provider turns text into a unit vector.  The default hashes stems and character 3-5-grams
-# (signed feature hashing, Weinberger et al. 2009) with no model: it decides near-duplicates and
+# (signed feature hashing, Weinberger et al. 2009) with no model: it shows near-duplicates and
 # survives typos, it does not know synonyms.  No idf is baked in, or a vector would depend on the
 # order of writing.  A hashing vector is recomputed when needed and never stored.
 
@@ -1188,15 +1188,6 @@ class AssemblyGraph:
                     reached[ident] = reached.get(ident, 0.0) + activation
             wave = arriving
         return reached
-
-
-def stdp(gap: int, config: MemoryConfig, *, forward: bool = True) -> float:
-    """Weight of the link between two turns `gap` apart: forward > backward, halved per step.
-
-    >>> stdp(1, MemoryConfig()) > stdp(1, MemoryConfig(), forward=False) > 0
-    True
-    """
-    return (config.stdp_forward if forward else config.stdp_backward) * 0.5 ** (gap - 1)
 
 
 # === 9. Gate ======================================================================================
@@ -2202,9 +2193,9 @@ def letter_grams(cue: Cue) -> set[str]:
 # One database `memory.db` per brain is the only truth, for any number of processes: WAL, short
 # BEGIN IMMEDIATE transactions, STRICT tables.  A migration is one transaction after a copy; a newer
 # file is refused and left alone.  `events` is the journal and the change log at once: a process
-# that finds rows past the last sequence it saw takes their pointers in.  FTS5 indexes the analysed
-# terms (never the raw text) without a copy of its own; its delete command gets the same terms,
-# which is why the analyser's version is recorded.
+# that finds rows past the last sequence it saw takes their pointers in.  FTS5 holds the analysed
+# terms (never the raw text) without a copy of its own, from sleep to sleep; its delete command gets
+# the same terms.  A store that another version of the analyser wrote is indexed anew when opened.
 
 SCHEMA_VERSION = 2
 APPLICATION_ID = 0x724D656D         # "rMem"
@@ -2460,7 +2451,7 @@ class Store:
                 self.run(statement)
             if not version:
                 self.run_many("INSERT INTO db_meta VALUES(?, ?)", [
-                    ("analyser", ANALYSER), ("n_units", str(N_UNITS)), ("slept", "0"),
+                    ("analyser", ANALYSER), ("slept", "0"),
                     ("embedder", HashingEmbedder().name)])
             self.set_meta("schema_version", SCHEMA_VERSION)
             self.run(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -3182,8 +3173,8 @@ class TraceStore(Store):
             for ident, previous in self.rows(SQL_CHAIN, asked, asked):
                 if previous and ident not in chained:
                     chained.add(ident)
-                    graph.bind(previous, ident, stdp(1, config))
-                    graph.bind(ident, previous, stdp(1, config, forward=False))
+                    graph.bind(previous, ident, config.stdp_forward)
+                    graph.bind(ident, previous, config.stdp_backward)
                     for end in (ident, previous):
                         reached[end] = reached.get(end, 0.0) + config.stdp_backward
             frontier = nlargest(24, reached.keys() - known, key=reached.__getitem__)

@@ -797,13 +797,11 @@ def test_activation_is_bounded_and_never_returns_to_its_seeds(edges, seeds, hops
     assert sum(reached.values()) <= sum(seeds.values()) + 1e-9
 
 
-def test_a_hub_passes_less_to_each_neighbour_and_distance_and_time_order_weaken():
+def test_a_hub_passes_less_to_each_neighbour_and_distance_weakens():
     graph = graph_of([(1, 2, 0.8), (2, 3, 0.8), *((10, other, 0.8) for other in range(20, 30))])
     near = graph.spread({1: 1.0}, hops=2, decay=0.5)
     assert near[2] > near[3] > 0 and near[2] > graph.spread({10: 1.0}, hops=2, decay=0.5)[20] > 0
-    forward, back = ([rm.stdp(gap, MemoryConfig(), forward=f) for gap in (1, 2, 3)] for f in (1, 0))
-    assert all(f > b > 0 for f, b in zip(forward, back, strict=True))
-    assert forward == sorted(forward, reverse=True) and back == sorted(back, reverse=True)
+
 
 
 # === 9. Gate ===
