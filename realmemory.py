@@ -260,7 +260,7 @@ class MemoryConfig(Record):
     # Recall.
     abstain_below: float = 0.36     # [0,1] chance of an answer under which a packet is empty
     item_floor: float = 0.07        # [0,1] share of the best confidence an item needs
-    rerank: int = 60                # candidates looked at in full
+    rerank: int = 40                # candidates looked at in full
     cosine_background: float | None = None  # cosine of strangers; None: learned from the store
     cosine_related: float | None = None     # cosine that answers a cue; None: the embedder's
     fold_every: int = 2_048         # traces whose pointers wait outside the postings
@@ -1033,8 +1033,8 @@ class VotingIndex:
             shared.append((n, ident))
         return sorted(shared, reverse=True)
 
-    def vote(self, cue: Mapping[int, float], scopes: Sequence[int], *, budget: int = 4_000,
-             limit: int = 256, only: frozenset[int] | None = None) -> dict[int, float]:
+    def vote(self, cue: Mapping[int, float], scopes: Sequence[int], *, budget: int = 3_000,
+             limit: int = 128, only: frozenset[int] | None = None) -> dict[int, float]:
         """The `limit` traces with most votes for a cue: {id: summed weight * SATURATION[impact]}.
 
         `cue` maps unit to weight; `only` names the traces that may be voted for.  The rarest units
@@ -1894,7 +1894,7 @@ IN_ORDER = 0.2                      # weight of the cue's words standing in its 
 GRAMS = 0.2                         # weight of the cue's letter 4-grams found in a text
 MEANING = 0.2                       # weight of a model's lift beside votes scaled to 1
 LIFT_BEFORE, LIFT_AFTER = 0.2, 0.4  # share of a short turn before, and after, in a trace's lift
-CANDIDATES, BEST = 256, 30          # traces that votes single out, and those reranked in full
+CANDIDATES, BEST = 128, 20          # traces that votes single out, and those reranked in full
 CONTEXT = 5                         # associated traces that come along at most
 MEANT = 0.45                        # share of a cue that a related cosine answers for
 SESSION = 0.15                      # share of the mean of the session's three best
@@ -2872,6 +2872,11 @@ class TraceStore(Store):
         seen = max(seen, self.value("SELECT coalesce(max(seq), 0) FROM events"))
         self._seen, self._version, self.embedder = seen, version, self.meta("embedder")
 
+    @property
+    def seen(self) -> int:
+        """The number of the last event that this process has taken in."""
+        return self._seen
+
     def add_pointers(self, at: float, op: str, scope: int, ident: int, pointers: array[int],
                      data: str | None) -> None:
         """Journal a change with its pointers (groups made by `pointer_group`) and index them."""
@@ -3296,7 +3301,8 @@ class _Brain:
         self.session_id: str | None = None      # given to writes that name none
         self.turned_off = ""                    # why meaning is off, where it is
         self._embedder: EmbeddingProvider | None = None
-        self._waiting: list[tuple[float, str, int | None, dict[str, object]]] = []
+        # Journal entries: time, kind, scope, data, last event seen when it was made.
+        self._waiting: list[tuple[float, str, int | None, dict[str, Any], int]] = []
         self._hashed: OrderedDict[int, array[float]] = OrderedDict()
         self._facts: OrderedDict[int, Facts] = OrderedDict()
 
@@ -3420,7 +3426,7 @@ class _Brain:
 
     def note(self, at: float, op: str, scope_id: int | None, data: dict[str, object]) -> None:
         """Keep a journal entry for the next write; write a full buffer if that needs no wait."""
-        self._waiting.append((at, op, scope_id, data))
+        self._waiting.append((at, op, scope_id, data, self.store.seen))
         if len(self._waiting) >= 64:
             self.flush(timeout_s=0.0)
 
@@ -3436,7 +3442,7 @@ class _Brain:
     @contextmanager
     def writing(self, timeout_s: float | None = None) -> Iterator[None]:
         """One write transaction that begins with the waiting journal entries."""
-        taken: list[tuple[float, str, int | None, dict[str, object]]] = []
+        taken: list[tuple[float, str, int | None, dict[str, Any], int]] = []
         try:
             with self.store.writing(timeout_s):
                 taken, self._waiting = self._waiting, []
@@ -3446,13 +3452,19 @@ class _Brain:
             self._waiting[:0] = taken
             raise
 
-    def _journal(self, entries: Iterable[tuple[float, str, int | None, dict[str, object]]]) -> None:
+    def _journal(self, entries: Sequence[tuple[float, str, int | None, dict[str, Any], int]],
+                 ) -> None:
         """Write entries, and bind what came together."""
         store = self.store
-        for at, op, scope_id, data in entries:
-            ids: Any = data.get("ids", ())
+        gone: set[int] = set()          # words that only traces held which were forgotten meanwhile
+        for row in store.rows("SELECT data FROM events WHERE seq > ? AND op = 'forget'",
+                              min((entry[4] for entry in entries), default=store.seen)):
+            gone.update(json.loads(row["data"])["units"])
+        for at, op, scope_id, data, _ in entries:
+            ids = data.get("ids", ())
             store.run_many("UPDATE traces SET shown = shown + 1 WHERE id = ?", [(i,) for i in ids])
-            if len(store.traces(ids)) < len(ids) or self._quotes_forgotten(at, data):
+            if len(store.traces(ids)) < len(ids) or (
+                    gone and not gone.isdisjoint(map(unit_of, content(data.get("cue") or "")))):
                 data = {**data, "cue": None, "ids": list(store.traces(ids))}
             store.event(at, op, scope_id, None, data)
             if scope_id is not None:
@@ -3463,15 +3475,6 @@ class _Brain:
                     if may_link(source, target):
                         store.link(source["id"], target["id"], "recalled", at,
                                    eligible=self.config.link_corecall)
-
-
-    def _quotes_forgotten(self, at: float, data: Mapping[str, Any]) -> bool:
-        """Whether a cue has a word that only a trace forgotten after it was asked had held."""
-        gone = [json.loads(row[0])["units"] for row in self.store.rows(
-            "SELECT data FROM events WHERE op = 'forget' AND at >= ? ORDER BY seq DESC LIMIT 100",
-            at)]
-        units = {unit_of(word) for word in content(data.get("cue") or "")} if gone else set()
-        return any(not units.isdisjoint(some) for some in gone)
 
 
 def _provider_kind(name: str) -> str:
