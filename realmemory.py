@@ -837,7 +837,8 @@ def embedded_text(text: str, speaker: str | None,
     """
     text = _SHOWN.sub("", text).strip() or text
     text = f'{speaker} said, "{text}"' if speaker else text
-    return f"{text} (after {embedded_text(before[0][:300], before[1])})" if before else text
+    near = before is not None and len(before[0]) <= 300         # a long one would drown the text
+    return f"{text} (after {embedded_text(*before)})" if before and near else text
 
 
 def unit_vector(vector: Sequence[float]) -> list[float]:
@@ -3888,7 +3889,8 @@ class _Recall:
     """One recall inside one snapshot."""
 
     def __init__(self, brain: _Brain, query: str, scopes: list[int], *, kind: str | None,
-                 tags: tuple[str, ...], include_superseded: bool, as_of: float | None) -> None:
+                 tags: tuple[str, ...], include_superseded: bool, as_of: float | None,
+                 focus: bool = False) -> None:
         self.brain, self.store, self.config = brain, brain.store, brain.config
         self.scopes, self.kind, self.tags = scopes, kind, set(tags)
         self.include_superseded, self.as_of = include_superseded, as_of
@@ -3897,7 +3899,8 @@ class _Recall:
         self.filled, self.total = list(counts), sum(counts.values())
         self.days = {scope: self.store.active_days(scope) for scope in self.filled}
         parts = sentences(query) if len(self.cue.words) > SHORT_CUE else []
-        if len(parts) > 1:
+        self.focusable = len(parts) > 1
+        if self.focusable and (focus or len(self.cue.words) > LONG_CUE):
             self._focus(parts)
         self.weights = self._weights()
         self.telling = [(word, weight, [self.store.index.bucket(scope, unit_of(word))
@@ -3916,7 +3919,7 @@ class _Recall:
 
     def _focus(self, parts: Sequence[str]) -> None:
         """Cut a cue of several sentences (a pasted prompt and a question) to those that some trace
-        answers.
+        answers: a long one, and one that as a whole would be refused.
 
         A sentence scores by what its best trace covers of it, squared over the whole: much, and
         most of it.  A question counts more, and what stands last.
@@ -4230,16 +4233,19 @@ def _recalled(brain: _Brain, query: str, *, k: int, scope: str | None, all_scope
     started, config = time.perf_counter(), brain.config
     with brain.store.reading():
         scopes = brain.store.visible(scope, all_scopes)
-        work = _Recall(brain, storable(query), scopes, **filters)
-        hits = work.hits(k)
-        best = max((hit.confidence for hit in hits), default=0.0)
-        floor, sure = min_confidence or 0.0, 0.0
-        if min_confidence is None and config.use_abstention:
-            floor, sure = config.item_floor * best, config.abstain_below
-        strict = bool(floor or sure)
-        least = SCORE_FLOOR * hits[0].score if hits and strict else 0.0
-        kept = [hit for hit in hits if hit.confidence >= floor and hit.known >= sure
-                and hit.score >= least and not (hit.again and strict)][:k]
+        for focus in (False, True):
+            work = _Recall(brain, storable(query), scopes, focus=focus, **filters)
+            hits = work.hits(k)
+            best = max((hit.confidence for hit in hits), default=0.0)
+            floor, sure = min_confidence or 0.0, 0.0
+            if min_confidence is None and config.use_abstention:
+                floor, sure = config.item_floor * best, config.abstain_below
+            strict = bool(floor or sure)
+            least = SCORE_FLOOR * hits[0].score if hits and strict else 0.0
+            kept = [hit for hit in hits if hit.confidence >= floor and hit.known >= sure
+                    and hit.score >= least and not (hit.again and strict)][:k]
+            if kept or not work.focusable:
+                break
         linked = work.associates(kept, 2 * CONTEXT + k - len(kept))
         chosen, direct = ({hit.row["id"] for hit in some} for some in (kept, hits))
         linked = [hit for hit in linked if hit.row["id"] not in chosen]
