@@ -57,11 +57,10 @@ import zlib
 from _thread import RLock, allocate_lock, start_new_thread
 from array import array
 from bisect import bisect_left
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from heapq import nlargest
 from operator import mul
 from types import SimpleNamespace
@@ -871,6 +870,11 @@ def quantised(vector: Sequence[float]) -> tuple[float, bytes]:
     return scale, array("b", [round(x / scale) for x in vector]).tobytes()
 
 
+def quantised_cosine(a: Sequence[Any], b: Sequence[Any]) -> float:
+    """Cosine of two vectors as `quantised` gives them."""
+    return float(a[0] * b[0] * sum(map(mul, array("b", a[1]), array("b", b[1]))))
+
+
 # === 7. SDR and voting index (L1) =================================================================
 # A text's sparse distributed representation is the set of units its terms hash to, k active of
 # 2^22.  Each trace leaves a pointer (trace id, impact) in the bucket of each of its units; a cue
@@ -932,8 +936,11 @@ class VotingIndex:
 
     def clear(self) -> None:
         """Forget everything; buckets are read again when asked for."""
-        self._buckets.clear()
         self._waiting.clear()
+        self._drop()
+
+    def _drop(self) -> None:
+        self._buckets.clear()
         self._holders.clear()
         self._held = 0
 
@@ -949,15 +956,15 @@ class VotingIndex:
                 else:
                     waiting[key] = [pointer]
                 if key in buckets:
-                    _add_pointer(buckets[key], pointer)
+                    _add_pointers(buckets[key], (pointer,))
                     if pointer & 1 and key in self._holders:
                         self._holders[key] += 1
             at = end
 
-    def settle(self) -> dict[tuple[int, int], list[int]]:
+    def settle(self) -> dict[tuple[int, int], array[int]]:
         """The pointers taken in by (scope, unit), sorted; from now on `load` returns them."""
         waiting, self._waiting = self._waiting, {}
-        return {(key >> UNIT_BITS, key & N_UNITS - 1): list(_joined(pointers))
+        return {(key >> UNIT_BITS, key & N_UNITS - 1): _add_pointers(array("I"), sorted(pointers))
                 for key, pointers in sorted(waiting.items())}
 
     def bucket(self, scope: int, unit: int) -> array[int]:
@@ -966,27 +973,12 @@ class VotingIndex:
         bucket = self._buckets.get(key)
         if bucket is None:
             if self._held > self.CACHED:
-                self._buckets.clear()
-                self._holders.clear()
-                self._held = 0
-            bucket = self._hold(key, *self._load(scope, unit))
+                self._drop()
+            stored, late = self._load(scope, unit)
+            bucket = self._buckets[key] = array("I", stored)
+            _add_pointers(bucket, [*array("I", late), *self._waiting.get(key, ())])
+            self._held += len(bucket)
         return bucket
-
-    def _hold(self, key: int, stored: bytes, late: bytes) -> array[int]:
-        bucket = self._buckets[key] = array("I", stored)
-        for pointer in [*array("I", late), *self._waiting.get(key, ())]:
-            _add_pointer(bucket, pointer)
-        self._held += len(bucket)
-        return bucket
-
-    def preload(self, scope: int, units: Iterable[int],
-                load: Callable[[int, list[int]], Mapping[int, tuple[bytes, bytes]]]) -> None:
-        """Read the buckets that are not held yet at once: `load` gives those that are stored."""
-        base = scope << UNIT_BITS
-        missing = [unit for unit in set(units) if base | unit not in self._buckets]
-        found = load(scope, missing) if missing else {}
-        for unit in missing:
-            self._hold(base | unit, *found.get(unit, (b"", b"")))
 
     def holders(self, scope: int, unit: int) -> int:
         """How many traces of a scope hold the unit themselves (its document frequency)."""
@@ -1118,25 +1110,16 @@ def _summed(a: int, b: int) -> int:
     return impact_byte(IMPACT[a] + IMPACT[b], bool((a | b) & 1))
 
 
-def _add_pointer(bucket: array[int], pointer: int) -> None:
-    """Insert into a sorted bucket, or raise the impact of the pointer that is there."""
-    if not bucket or bucket[-1] >> 8 < pointer >> 8:
-        bucket.append(pointer)
-        return
-    at = bisect_left(bucket, pointer >> 8 << 8)
-    if at < len(bucket) and bucket[at] >> 8 == pointer >> 8:
-        bucket[at] = pointer >> 8 << 8 | _summed(bucket[at] & 255, pointer & 255)
-    else:
-        bucket.insert(at, pointer)
-
-
-def _joined(pointers: list[int]) -> Sequence[int]:
-    """Pointers in any order as a sorted bucket's."""
-    if len(pointers) == 1:
-        return pointers
-    bucket = array("I")
-    for pointer in sorted(pointers):
-        _add_pointer(bucket, pointer)
+def _add_pointers(bucket: array[int], pointers: Iterable[int]) -> array[int]:
+    """Insert into a sorted bucket, or raise the impacts of pointers that are there."""
+    for pointer in pointers:
+        at, ident = len(bucket), pointer >> 8
+        if bucket and bucket[-1] >> 8 >= ident:
+            at = bisect_left(bucket, ident << 8)
+        if at < len(bucket) and bucket[at] >> 8 == ident:
+            bucket[at] = ident << 8 | _summed(bucket[at] & 255, pointer & 255)
+        else:
+            bucket.insert(at, pointer)
     return bucket
 
 
@@ -1972,11 +1955,15 @@ def trace_impacts(words: Sequence[str], *, speaker: str | None = None, when: flo
     return impacts
 
 
-def learned_impacts(words: Sequence[str]) -> dict[int, float]:
-    """{unit: impact} that the words of a cue leave in the trace that was rewarded for it."""
-    impacts: dict[int, float] = {}
-    add_impacts(impacts, list(dict.fromkeys(words))[:LONG_CUE], LEARNED, by_length=False)
-    return impacts
+def more_impacts(text: str, held: Collection[int], *, cue: bool = False) -> dict[int, float]:
+    """{unit: impact} that another wording of a trace, or a `cue` that it was rewarded for, adds to
+    the units that it held."""
+    words, impacts = content(text), dict[int, float]()
+    if cue:
+        add_impacts(impacts, list(dict.fromkeys(words))[:LONG_CUE], LEARNED, by_length=False)
+    else:
+        add_impacts(impacts, words, 1.0)
+    return {unit: impact for unit, impact in impacts.items() if unit not in held}
 
 
 def whole_of(words: Iterable[str]) -> int:
@@ -2306,8 +2293,8 @@ SQL_CHAIN = f"""SELECT id, prev_id FROM traces WHERE id {SQL_IN}
     UNION SELECT id, prev_id FROM traces WHERE prev_id {SQL_IN}"""
 SQL_POSTING = """INSERT INTO postings VALUES(?, ?, ?, ?) ON CONFLICT(scope_id, unit, chunk)
     DO UPDATE SET pointers = CAST(pointers || excluded.pointers AS BLOB)"""
-SQL_POSTINGS = f"""SELECT unit, chunk, pointers FROM postings WHERE scope_id = ?
-    AND unit {SQL_IN} ORDER BY unit, chunk"""
+SQL_POSTINGS = """SELECT chunk, pointers FROM postings WHERE scope_id = ? AND unit = ?
+    ORDER BY chunk"""
 SQL_CHANGES = """SELECT seq, scope_id, pointers FROM events
     WHERE seq > ? AND pointers IS NOT NULL ORDER BY seq"""
 SQL_COUNTS = "SELECT (SELECT count(*) FROM traces), (SELECT coalesce(sum(n), 0) FROM counts)"
@@ -2832,22 +2819,9 @@ class TraceStore(Store):
 
     def _stored_pointers(self, scope: int, unit: int) -> tuple[bytes, bytes]:
         """The postings of a unit: the sorted chunks, and chunk 0, which is what came late."""
-        rows = self.rows("SELECT chunk, pointers FROM postings WHERE scope_id = ? AND unit = ? "
-                         "ORDER BY chunk", scope, unit)
+        rows = self.rows(SQL_POSTINGS, scope, unit)
         late = rows.pop(0)[1] if rows and not rows[0][0] else b""
         return b"".join([row[1] for row in rows]), late
-
-    def preload(self, scopes: Iterable[int], units: Iterable[int]) -> None:
-        """Read the postings of many units in one statement a scope."""
-        def load(scope: int, missing: list[int]) -> dict[int, tuple[bytes, bytes]]:
-            found: dict[int, tuple[bytes, bytes]] = {}
-            for unit, chunk, pointers in self.rows(SQL_POSTINGS, scope, to_json(missing)):
-                stored, late = found.get(unit, (b"", b""))
-                found[unit] = (stored + pointers, late) if chunk else (b"", pointers)
-            return found
-
-        for scope in scopes:
-            self.index.preload(scope, units, load)
 
     def _catch_up(self) -> None:
         """Take in what other processes wrote since the last look; what this one wrote is in."""
@@ -2909,26 +2883,21 @@ class TraceStore(Store):
         self.set_meta("epoch", os.urandom(8).hex())
         self._forget_cache()
 
-    def drop_pointers(self, scope: int, ident: int, units: Iterable[int]) -> None:
+    def drop_trace(self, row: sqlite3.Row) -> None:
         """Take a trace's pointers out of postings and index (all waiting ones are folded first)."""
         self.fold()
+        scope, ident = row["scope_id"], row["id"]
         where = "WHERE scope_id = ? AND unit = ? AND chunk = ?"
-        for unit, chunk in ((unit, chunk) for unit in units for chunk in (0, (ident >> 12) + 1)):
-            stored = array("I", self.value(f"SELECT pointers FROM postings {where}",
-                                           scope, unit, chunk) or b"")
+        units = [word >> 8 for word in self.pointers_of(row, context=True)[2:]]
+        for key in ((scope, unit, chunk) for unit in units for chunk in (0, (ident >> 12) + 1)):
+            stored = array("I", self.value(f"SELECT pointers FROM postings {where}", *key) or b"")
             kept = array("I", [pointer for pointer in stored if pointer >> 8 != ident])
             if kept:
-                self.run(f"UPDATE postings SET pointers = ? {where}", kept.tobytes(), scope, unit,
-                         chunk)
+                self.run(f"UPDATE postings SET pointers = ? {where}", kept.tobytes(), *key)
             else:
-                self.run(f"DELETE FROM postings {where}", scope, unit, chunk)
+                self.run(f"DELETE FROM postings {where}", *key)
         self.renew()
         self._catch_up()
-
-    def drop_trace(self, row: sqlite3.Row) -> None:
-        """Take all pointers of a trace out of postings and index."""
-        words = self.pointers_of(row, context=True)[2:]
-        self.drop_pointers(row["scope_id"], row["id"], [word >> 8 for word in words])
 
     def pointers_of(self, row: sqlite3.Row, *, context: bool = False) -> array[int]:
         """All pointers of a trace, from its texts and its neighbours as they are now; with
@@ -2936,17 +2905,16 @@ class TraceStore(Store):
         words, used = content(row["text"]), context or self.config.use_context
         impacts = trace_impacts(
             words, speaker=row["speaker"], when=row["valid_from"],
-            before=[text for _, text in self.turns_before(row["prev_id"]) if used],
-            after=[text for _, text in self.turns_after(row["id"]) if used])
+            before=[*self.turns(row["prev_id"]).values()] if used else (),
+            after=[*self.turns(row["id"], after=True).values()] if used else ())
         held = {unit_of(word) for word in words}
         for text, origin in self.rows("SELECT text, origin FROM variants WHERE trace_id = ? "
                                       "ORDER BY id", row["id"]):
-            more = content(text)
-            words += more * (origin != CUE)
-            wording = learned_impacts(more) if origin == CUE else trace_impacts(more)
-            for unit in wording.keys() - held:
-                impacts[unit] = impacts.get(unit, 0.0) + wording[unit]
-            held.update(wording)
+            words += content(text) if origin != CUE else []
+            more = more_impacts(text, held, cue=origin == CUE)
+            for unit, impact in more.items():
+                impacts[unit] = impacts.get(unit, 0.0) + impact
+            held.update(more)
         return pointer_group(row["id"], impacts, words)
 
     def reindex(self) -> None:
@@ -3052,29 +3020,20 @@ class TraceStore(Store):
             session_id, scope, int(quarantined))
         return found
 
-    def turns_before(self, ident: int | None) -> list[tuple[int, str]]:
-        """(id, start of the text) of the trace `ident` and the one before it in its session."""
-        return self._turns("prev_id", "id", ident, len(PREVIOUS))
-
-    def turns_after(self, ident: int) -> list[tuple[int, str]]:
-        """(id, start of the text) of the one or two traces that follow in a trace's session."""
-        return self._turns("id", "prev_id", ident, len(NEXT))
-
-    def _turns(self, step: str, where: str, ident: int | None, most: int) -> list[tuple[int, str]]:
+    def turns(self, ident: int | None, *, after: bool = False) -> dict[int, str]:
+        """{id: start of the text} of the trace `ident` and the one before it in its session, or of
+        the two `after` it; nearest first."""
+        step, where = ("id", "prev_id") if after else ("prev_id", "id")
         sql = f"SELECT id, substr(text, 1, 2000), {step} FROM traces WHERE {where} = ?"
-        found: list[tuple[int, str]] = []
-        while len(found) < most and (row := self.row(sql, ident)):
-            found.append((row[0], row[1]))
-            ident = row[2]
+        found: dict[int, str] = {}
+        while len(found) < len(NEXT if after else PREVIOUS) and (row := self.row(sql, ident)):
+            found[row[0]], ident = row[1], row[2]
         return found
 
     def stored_cosine(self, ident: int, vector: tuple[float, bytes]) -> float:
         """Cosine of a quantised vector to the stored one of a trace; 0 where there is none."""
         row = self.row("SELECT scale, data FROM vectors WHERE trace_id = ?", ident)
-        if row is None:
-            return 0.0
-        pairs = zip(array("b", vector[1]), array("b", row["data"]), strict=True)
-        return vector[0] * float(row["scale"]) * float(sum(x * y for x, y in pairs))
+        return 0.0 if row is None else quantised_cosine(vector, row)
 
     def vectors(self) -> VectorScan:
         """The stored vectors, in memory once read."""
@@ -3095,9 +3054,8 @@ class TraceStore(Store):
             half = len(rows) // 2
             if half < 16:
                 return None
-            self._strangers = newest, round(sum(
-                a[0] * b[0] * sum(map(mul, array("b", a[1]), array("b", b[1])))
-                for a, b in zip(rows, rows[half:], strict=False)) / half, 4)
+            cosines = map(quantised_cosine, rows, rows[half:])
+            self._strangers = newest, round(sum(cosines) / half, 4)
         return self._strangers[1]
 
     def keep_background(self) -> None:
@@ -3297,8 +3255,6 @@ class _Brain:
         self.turned_off = ""                    # why meaning is off, where it is
         self._embedder: EmbeddingProvider | None = None
         self._waiting: list[tuple[float, str, int | None, dict[str, object]]] = []
-        self._hashed: OrderedDict[int, array[float]] = OrderedDict()
-        self._facts: OrderedDict[int, Facts] = OrderedDict()
 
     # --- embedder ---
 
@@ -3364,11 +3320,6 @@ class _Brain:
             self._embedder = chosen
         return self._embedder
 
-    @property
-    def hashing(self) -> HashingEmbedder:
-        """The hashing embedder of this brain, whatever its size."""
-        return self.embedder if isinstance(self.embedder, HashingEmbedder) else HashingEmbedder()
-
     def refuse_moved(self) -> None:
         """Raises EmbedderMismatch where another process moved the store to another embedder."""
         if self._embedder is not None and self._embedder.name != self.store.embedder:
@@ -3376,9 +3327,11 @@ class _Brain:
                 f"{self.store.path!r} was moved to the embedder {self.store.embedder!r} while it "
                 f"was open with {self._embedder.name!r}; open it again")
 
-    def embedder_if_up(self) -> EmbeddingProvider | None:
-        """The embedder, or None where its model can't be loaded (`turned_off` says why)."""
+    def model(self) -> EmbeddingProvider | None:
+        """The embedder; None where it only hashes or can't be loaded (`turned_off` says why)."""
         embedder, self.turned_off = self.embedder, ""
+        if isinstance(embedder, HashingEmbedder):
+            return None
         if isinstance(embedder, FastEmbedProvider):
             try:
                 embedder.load()
@@ -3395,26 +3348,6 @@ class _Brain:
             ident = self.store.session_end(session_id, self.store.scope_id(scope) or 0, False)
             row = ident and self.store.row("SELECT text, speaker FROM traces WHERE id = ?", ident)
         return (row["text"], row["speaker"]) if row else None
-
-    # --- caches, by uid: an id comes back after a rollback or a restore ---
-
-    def hashed(self, row: sqlite3.Row) -> array[float]:
-        """The hashing embedder's vector of a trace, from a bounded cache."""
-        found = self._hashed.get(row["uid"])
-        if found is None:
-            found = self._hashed[row["uid"]] = array("f", self.hashing.embed(row["text"]))
-            if len(self._hashed) > 4_096:
-                self._hashed.popitem(last=False)
-        return found
-
-    def facts_of(self, row: sqlite3.Row) -> Facts:
-        """What the gate compares of a trace's text, from a bounded cache."""
-        found = self._facts.get(row["uid"])
-        if found is None:
-            found = self._facts[row["uid"]] = facts(row["text"])
-            if len(self._facts) > 4_096:
-                self._facts.popitem(last=False)
-        return found
 
     # --- journal of recalls ---
 
@@ -3609,12 +3542,12 @@ def draft_of(brain: _Brain, text: object = None, *, kind: str = "episodic",
     scope_key(scope or GLOBAL)
     scope_key(scope := clean(scope or GLOBAL))
     named, about = _source(names), _plain_data(meta) if meta else {}
-    embedder = brain.embedder_if_up()
+    model = brain.model()
     doubt = suspicion(text) or next(filter(None, (suspicion(v) for v in named.values() if v)), "")
     vector, place = None, (named["session_id"] or brain.session_id, scope_key(scope))
-    if embedder is not None and not isinstance(embedder, HashingEmbedder):
+    if model is not None:
         before = (just_said or {}).get(place) or brain.said_before(*place)
-        vector = quantised(unit_vector(list(embedder.embed(
+        vector = quantised(unit_vector(list(model.embed(
             embedded_text(text, named["speaker"], before)))))
         if just_said is not None and brain.config.use_context and place[0]:
             just_said[place] = text, named["speaker"]
@@ -3669,6 +3602,13 @@ def _place_shared(brain: _Brain, near: Sequence[Neighbour], scope: int) -> int |
     return groups[0] if groups else None
 
 
+def _live(store: TraceStore, found: Sequence[tuple[int, Any]]) -> list[tuple[Any, Any]]:
+    """(row, what was found) of the current, trusted traces among (id, what was found)."""
+    rows = store.traces([ident for ident, _ in found])
+    return [(row, said) for ident, said in found if (row := rows.get(ident))
+            and row["valid_to"] is None and not row["quarantined"]]
+
+
 def _live_kin(brain: _Brain, units: Sequence[int], whole: int,
               scopes: Sequence[int]) -> list[tuple[Any, int]]:
     """(row, units shared) of the current, trusted traces that share most with a text."""
@@ -3682,9 +3622,7 @@ def _live_kin(brain: _Brain, units: Sequence[int], whole: int,
         near = alike + [(ident, shared) for shared, ident in kin if (
             3 * shared >= len(units) or len(units) - shared < 10) and (
             ident, len(units)) not in alike]
-        rows = store.traces([ident for ident, _ in near]) if near else {}
-        live = [(rows[ident], shared) for ident, shared in near if ident in rows
-                and rows[ident]["valid_to"] is None and not rows[ident]["quarantined"]]
+        live = _live(store, near)
         if len(live) == len(near) or len(kin) < most:
             break
     return live[:config.gate_compare]
@@ -3703,10 +3641,8 @@ def _close_kin(brain: _Brain, vector: tuple[float, bytes],
     near = {ident: found[ident][0] for ident in sorted(found, key=found.__getitem__, reverse=True)}
     middle = min(0.99, max(0.0, sorted(near.values())[len(near) // 2])) if len(near) > 2 else 0.99
     close = {ident: min(1.0, (x - middle) / (1.0 - middle)) for ident, x in near.items()}
-    best = [ident for ident in close if close[ident] >= 0.5][:brain.config.gate_compare]
-    rows = store.traces(best) if best else {}
-    return [(rows[ident], close[ident]) for ident in best if ident in rows
-            and rows[ident]["valid_to"] is None and not rows[ident]["quarantined"]]
+    best = [(ident, x) for ident, x in close.items() if x >= 0.5]
+    return _live(store, best[:brain.config.gate_compare])
 
 
 def neighbours(brain: _Brain, draft: Draft, scope: int) -> list[Neighbour]:
@@ -3728,7 +3664,7 @@ def neighbours(brain: _Brain, draft: Draft, scope: int) -> list[Neighbour]:
             same = fold(draft.text) == fold(row["text"])
             said = Comparison("same", 1.0, "same text") if same else said
         elif twin or len(units) <= 30:
-            known, other = known or facts(draft.text), brain.facts_of(row)
+            known, other = known or facts(draft.text), _known_facts(row["text"])
             said = compare(known, other) if twin else said
             reworded = said.relation == "similar" and same_claim(known, other)
         reworded = reworded or said.relation == "same" and row["speaker"] == draft.speaker
@@ -3745,6 +3681,7 @@ def neighbours(brain: _Brain, draft: Draft, scope: int) -> list[Neighbour]:
     return near
 
 
+_known_facts = lru_cache(maxsize=4_096)(facts)
 LONG_TEXT = 20_000                  # characters from which only equal texts are the same
 _ORDER = {"same": 0, "contradiction": 1, "update": 1, "similar": 2, "different": 3}
 
@@ -3808,11 +3745,11 @@ def insert(brain: _Brain, draft: Draft, scope: int, gist: int | None, decision: 
     if ident > MAX_TRACE_ID:
         raise StoreError(f"this brain holds {MAX_TRACE_ID:,} traces, its limit; open another "
                          "namespace")
-    before = store.turns_before(previous) if previous and brain.config.use_context else []
+    before = store.turns(previous) if previous and brain.config.use_context else {}
     pointers = pointer_group(ident, trace_impacts(
-        draft.words, speaker=draft.speaker, when=draft.when, before=[text for _, text in before]),
+        draft.words, speaker=draft.speaker, when=draft.when, before=[*before.values()]),
         draft.words)
-    for (earlier, _), weight in zip(before, NEXT, strict=False):
+    for earlier, weight in zip(before, NEXT, strict=False):
         later: dict[int, float] = {}
         add_impacts(later, first_words(draft.text), weight)
         pointers += pointer_group(earlier, later, ())
@@ -3830,11 +3767,10 @@ def reinforce(brain: _Brain, row: sqlite3.Row, draft: Draft, decision: Decision)
     apart = since // DAY_S != now // DAY_S or draft.session_id != row["session_id"]
     tags = sorted({*json.loads(row["tags"] or "[]"), *draft.tags})
     meta = {**draft.meta, **json.loads(row["meta"] or "{}")}
-    store.run("UPDATE traces SET tags = ?, meta = ?, source_url = coalesce(source_url, ?) "
-              "WHERE id = ?", to_json(tags) if tags else None, to_json(meta) if meta else None,
-              draft.source_url, ident)
-    store.run("UPDATE traces SET strength = ?, reinforced_at = ?, updated_at = ?, kind = ?, "
+    store.run("UPDATE traces SET tags = ?, meta = ?, source_url = coalesce(source_url, ?), "
+              "strength = ?, reinforced_at = ?, updated_at = ?, kind = ?, "
               "reinforcements = reinforcements + 1, contexts = contexts + ? WHERE id = ?",
+              to_json(tags) if tags else None, to_json(meta) if meta else None, draft.source_url,
               reinforced(row["strength"], config.strength_gain) if trusted else row["strength"],
               now if trusted else row["reinforced_at"], now,
               max(row["kind"], draft.kind, key=KINDS.index), trusted and apart, ident)
@@ -3846,8 +3782,7 @@ def reinforce(brain: _Brain, row: sqlite3.Row, draft: Draft, decision: Decision)
                   "VALUES(?, ?, ?, ?, ?, ?)", ident, draft.text, draft.origin, draft.session_id,
                   draft.turn_id, now)
         held = {unit_of(word) for text in known for word in content(text)}
-        pointers = pointer_group(ident, {unit: x for unit, x in trace_impacts(draft.words).items()
-                                         if unit not in held}, draft.words)
+        pointers = pointer_group(ident, more_impacts(draft.text, held), draft.words)
     for other in draft.related_ids:
         store.link(ident, other, "related", now, weight=1.0)
     store.add_pointers(now, "reinforce", row["scope_id"], ident, pointers, _verdict(decision))
@@ -3881,14 +3816,18 @@ class _Hit:
         self.through: list[int] = []    # superseded traces it was found through
 
 
+@lru_cache(maxsize=2_048)
+def _hashed(text: str, dim: int) -> array[float]:
+    return array("f", HashingEmbedder(dim).embed(text))
+
+
 class _Recall:
     """One recall inside one snapshot."""
 
     def __init__(self, brain: _Brain, query: str, scopes: list[int], *, kind: str | None,
                  tags: tuple[str, ...], include_superseded: bool, as_of: float | None) -> None:
         self.brain, self.store, self.config = brain, brain.store, brain.config
-        self.scopes, self.kind, self.tags = scopes, kind, set(tags)
-        self.include_superseded, self.as_of = include_superseded, as_of
+        self.scopes, self.include_superseded, self.as_of = scopes, include_superseded, as_of
         self.cue, self.now = cue_of(query), brain.clock()
         counts = self.store.trace_counts(scopes)
         self.filled, self.total = list(counts), sum(counts.values())
@@ -3905,9 +3844,8 @@ class _Recall:
         self.unheard = sum(weight for _, weight, buckets in rarest if not any(buckets)) / (
             self.whole or 1.0)
         self.taught: dict[int, list[set[str]]] = {}     # words of the cues that rewards taught
-        self.hashed: list[tuple[int, float]] | None = None
         self.heads: dict[int, int] = {}
-        self.allowed: frozenset[int] | None = None
+        self.allowed = self._allowed(kind, set(tags))
         self.near: dict[int, tuple[float, float]] = {}      # cosine and lift by a model
         self.ground, self.related = 0.0, 1.0
 
@@ -3982,7 +3920,7 @@ class _Recall:
         votes: dict[int, float] = {}
         if self.config.use_keyword:
             cue = {unit_of(word): weight for word, weight in self.weights.items()}
-            votes = self.store.index.vote(cue, self.filled, limit=limit, only=self._allowed())
+            votes = self.store.index.vote(cue, self.filled, limit=limit, only=self.allowed)
             for phrase in re.findall(r'["“«]([^"“”«»]{3,200})["”»]', self.cue.text)[:3]:
                 words = terms(phrase)
                 for ident in self.store.phrase(words, self.filled):
@@ -3992,28 +3930,26 @@ class _Recall:
 
     def _mean(self, votes: Mapping[int, float]) -> None:
         """Look up, with a model, what is nearest in meaning, and the best voted beside it."""
-        embedder = self.brain.embedder_if_up() if self.config.use_cosine else None
-        if embedder is None or isinstance(embedder, HashingEmbedder):
+        model = self.brain.model() if self.config.use_cosine else None
+        if model is None:
             return
         self.brain.refuse_moved()
         most = self.config.rerank
         self.near = self.store.vectors().near(
-            unit_vector(list(embedder.embed_query(self.cue.text[:8_000]))), self.filled,
+            unit_vector(list(model.embed_query(self.cue.text[:8_000]))), self.filled,
             also=nlargest(4 * most, votes, key=votes.__getitem__), limit=2 * most,
-            only=self._allowed(), context=self.config.use_context)
+            only=self.allowed, context=self.config.use_context)
         limits = self.brain.thresholds()
         self.ground, self.related = limits["background"][0], limits["related"][0]
 
-    def _allowed(self) -> frozenset[int] | None:
-        """Ids of the traces that the filters let through, None where there are none."""
-        if not self.kind and not self.tags and self.as_of is None:
+    def _allowed(self, kind: str | None, tags: set[str]) -> frozenset[int] | None:
+        """Ids of the traces that the filters let through, None where there are no filters."""
+        if not kind and not tags and self.as_of is None:
             return None
-        if self.allowed is None:
-            rows = self.store.rows(SQL_ALLOWED, to_json(self.filled), self.kind, self.as_of,
-                                   self.include_superseded, self.as_of, self.as_of)
-            self.allowed = frozenset(ident for ident, tags in rows if not self.tags or (
-                tags and self.tags <= set(json.loads(tags))))
-        return self.allowed
+        rows = self.store.rows(SQL_ALLOWED, to_json(self.filled), kind, self.as_of,
+                               self.include_superseded, self.as_of, self.as_of)
+        return frozenset(ident for ident, held in rows if not tags or (
+            held and tags <= set(json.loads(held))))
 
     def _accept(self, idents: Sequence[int], votes: Mapping[int, float],
                 hits: dict[int, _Hit]) -> None:
@@ -4039,13 +3975,9 @@ class _Recall:
         hit.lift = max(hit.lift, lift)
 
     def _passes(self, row: sqlite3.Row) -> bool:
-        if row["scope_id"] not in self.scopes or self.kind and row["kind"] != self.kind or (
-                self.tags and not self.tags <= set(json.loads(row["tags"] or "[]"))):
-            return False
-        if self.as_of is not None:
-            until = math.inf if row["valid_to"] is None else row["valid_to"]
-            return valid_from(row) <= self.as_of < until
-        return self.include_superseded or row["valid_to"] is None
+        return row["scope_id"] in self.scopes and (
+            self.allowed is None or row["id"] in self.allowed) and (
+            self.as_of is not None or self.include_superseded or row["valid_to"] is None)
 
     def _ranked(self, hits: list[_Hit], k: int) -> list[_Hit]:
         """The hits by votes, speaker, session, meaning and trust; the best also by retention,
@@ -4119,14 +4051,12 @@ class _Recall:
             lesson = set(content(text)).difference(content(rows[ident]["text"]))
             self.taught.setdefault(ident, []).append(lesson)
 
-    def _hashed_cue(self) -> list[tuple[int, float]]:
+    @cached_property
+    def hashed(self) -> list[tuple[int, float]]:
         """What the hashing embedder makes of the cue, without the zeros; [] with a model."""
-        if self.hashed is None:
-            embedder = self.brain.embedder
-            vector = embedder.embed_query(self.cue.text) if (
-                isinstance(embedder, HashingEmbedder)) else ()
-            self.hashed = [(i, value) for i, value in enumerate(vector) if value]
-        return self.hashed
+        embedder = self.brain.embedder
+        found = embedder.embed(self.cue.text) if isinstance(embedder, HashingEmbedder) else ()
+        return [(i, value) for i, value in enumerate(found) if value]
 
     def retained(self, row: sqlite3.Row) -> float:
         """A trace's retention now."""
@@ -4171,9 +4101,9 @@ class _Recall:
 
     def item(self, hit: _Hit) -> Item:
         """The hit as callers see it."""
-        if self.config.use_cosine and not self.near:        # hashed: shown, but ranks nothing
-            hashed = self.brain.hashed(hit.row)
-            hit.cosine = sum([value * hashed[i] for i, value in self._hashed_cue()])
+        if self.config.use_cosine and self.hashed:          # shown, but ranks nothing
+            vector = _hashed(hit.row["text"], self.brain.embedder.dim)
+            hit.cosine = sum([value * vector[i] for i, value in self.hashed])
         if hit.source == "keyword" and (
                 MEANT * hit.meant if self.near else hit.cosine) > hit.covered:
             hit.source = "direct"
@@ -4368,7 +4298,7 @@ def _learn(store: TraceStore, row: sqlite3.Row, cue: str, ids: list[int], at: fl
     kept = [v[0] for v in store.rows(
         "SELECT text FROM variants WHERE trace_id = ? AND origin = ?", row["id"], CUE)]
     held = {unit_of(word) for text in (row["text"], *kept) for word in content(text)}
-    new = {unit: x for unit, x in learned_impacts(content(cue)).items() if unit not in held}
+    new = more_impacts(cue, held, cue=True)
     if not new or row["quarantined"] or len(kept) >= CUES_KEPT:
         return array("I")
     store.run("INSERT INTO variants(trace_id, text, origin, turn_id, created_at) "
@@ -4444,7 +4374,7 @@ def _forget(brain: _Brain, row: sqlite3.Row) -> dict[str, int]:
     units = sorted({unit_of(word) for word in words})
     about = {"id": ident, "words": to_json([form for word in words for form in (
         word, word.upper(), word.capitalize())])}
-    beside = {i for i, _ in [*store.turns_before(row["prev_id"]), *store.turns_after(ident)]}
+    beside = {*store.turns(row["prev_id"]), *store.turns(ident, after=True)}
     beside |= {v[0] for v in store.run(f"SELECT trace_id FROM variants WHERE {_TAUGHT}", **about)}
     for other in store.traces(beside | {ident}).values():
         store.drop_trace(other)
@@ -4895,10 +4825,6 @@ class Hippocampus(_Brain):
 
     def _placed(self, drafts: Sequence[Draft]) -> list[WriteResult]:
         with self.writing():
-            if len(drafts) > 1:
-                units = {unit_of(word) for draft in drafts for word in draft.words[:400]}
-                ids = {self.store.scope_id(draft.scope) or 1 for draft in drafts}
-                self.store.preload(ids | {1}, units)
             return [place(self, draft) for draft in drafts]
 
     def revise(self, old_id: int, new_text: str, *, kind: str | None = None,
@@ -4960,8 +4886,8 @@ class Hippocampus(_Brain):
             removed = _forget(self, row)
             orphans = self.store.value(f"SELECT count(*) {SQL_MISSING}")
         with suppress(EmbedderMismatch):    # the turns after it, which knew what it said
-            if 0 < orphans < 4 and (embedder := self.embedder_if_up()):
-                self._embed_missing(embedder)
+            if 0 < orphans < 4 and (model := self.model()):
+                self._embed_missing(model)
         self.store.scrub()
         wal = "erased" if self.store.checkpoint() else "pending"
         return Forgotten(row["id"], removed, wal, tuple(backup_files(self.store.folder)))
