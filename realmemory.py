@@ -62,6 +62,7 @@ from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from heapq import nlargest
+from itertools import permutations
 from operator import mul
 from types import SimpleNamespace
 
@@ -989,24 +990,16 @@ class VotingIndex:
             found = self._holders[key] = low.translate(_ODD).count(1)
         return found
 
-    def kin(self, units: Sequence[int], scopes: Sequence[int], *, rarest: int, most: int,
-            budget: int = KIN_BUDGET) -> list[tuple[int, int]]:
+    def kin(self, units: Sequence[int], scopes: Sequence[int], *, rarest: int,
+            most: int) -> list[tuple[int, int]]:
         """(units shared, id) of the traces that share most with a text, most first.
 
-        Votes on about `budget` pointers of the `rarest` units at most, then looks the `most` best
+        Votes on about KIN_BUDGET pointers of the `rarest` units at most, then looks the `most` best
         candidates up in all buckets.
         """
-        known, found = self._buckets, []
-        for scope in scopes:
-            base = scope << UNIT_BITS
-            for unit in units:
-                bucket = known.get(base | unit)
-                if bucket is None:
-                    bucket = self.bucket(scope, unit)
-                if bucket:
-                    found.append(bucket)
-        found.sort(key=len)
-        votes: dict[int, float] = {}
+        found = sorted(filter(None, (self.bucket(scope, unit) for scope in scopes
+                                     for unit in units)), key=len)
+        votes, budget = dict[int, float](), KIN_BUDGET
         for bucket in found[:rarest]:
             if len(bucket) > budget and votes:
                 break
@@ -1908,16 +1901,17 @@ _MONTHS = ("january february march april may june july august september october 
 
 
 def add_impacts(into: dict[int, float], words: Sequence[str], weight: float, *,
-                by_length: bool = True) -> None:
-    """Add to {unit: impact} what some words leave: term frequency over length, unsaturated.
+                by_length: bool = True) -> dict[int, float]:
+    """`into`, {unit: impact}, with what some words leave: term frequency over length, unsaturated.
 
-    >>> a: dict[int, float] = {}; add_impacts(a, ["cache"] * 15, 1.0); round(sum(a.values()), 6)
+    >>> round(sum(add_impacts({}, ["cache"] * 15, 1.0).values()), 6)
     15.0
     """
     each = weight / (1 - BODY_B + BODY_B * len(words) / BODY_MEAN) if by_length else weight
     for word in words:
         unit = unit_of(word)
         into[unit] = into.get(unit, 0.0) + each
+    return into
 
 
 @lru_cache(maxsize=512)
@@ -1943,8 +1937,7 @@ def trace_impacts(words: Sequence[str], *, speaker: str | None = None, when: flo
                   before: Sequence[str] = (), after: Sequence[str] = ()) -> dict[int, float]:
     """{unit: impact} of a trace: its content `words`, who said it, when, and the texts said before
     and after it in its session (nearest first)."""
-    impacts: dict[int, float] = {}
-    add_impacts(impacts, words, 1.0)
+    impacts = add_impacts({}, words, 1.0)
     add_impacts(impacts, content(speaker) if speaker else (), SPEAKER, by_length=False)
     add_impacts(impacts, date_words(when) if when is not None else (), DATE, by_length=False)
     for text, weight in zip(before, PREVIOUS, strict=False):
@@ -1958,11 +1951,9 @@ def trace_impacts(words: Sequence[str], *, speaker: str | None = None, when: flo
 def more_impacts(text: str, held: Collection[int], *, cue: bool = False) -> dict[int, float]:
     """{unit: impact} that another wording of a trace, or a `cue` that it was rewarded for, adds to
     the units that it held."""
-    words, impacts = content(text), dict[int, float]()
-    if cue:
-        add_impacts(impacts, list(dict.fromkeys(words))[:LONG_CUE], LEARNED, by_length=False)
-    else:
-        add_impacts(impacts, words, 1.0)
+    words = content(text)
+    impacts = add_impacts({}, list(dict.fromkeys(words))[:LONG_CUE], LEARNED, by_length=False) if (
+        cue) else add_impacts({}, words, 1.0)
     return {unit: impact for unit, impact in impacts.items() if unit not in held}
 
 
@@ -2549,8 +2540,7 @@ class Store:
 
     def meta(self, key: str, default: str = "") -> str:
         """A value of db_meta."""
-        found = self.value("SELECT value FROM db_meta WHERE key = ?", key)
-        return default if found is None else str(found)
+        return str(self.value("SELECT value FROM db_meta WHERE key = ?", key) or default)
 
     def set_meta(self, key: str, value: object) -> None:
         """Set a value of db_meta."""
@@ -2908,14 +2898,17 @@ class TraceStore(Store):
             before=[*self.turns(row["prev_id"]).values()] if used else (),
             after=[*self.turns(row["id"], after=True).values()] if used else ())
         held = {unit_of(word) for word in words}
-        for text, origin in self.rows("SELECT text, origin FROM variants WHERE trace_id = ? "
-                                      "ORDER BY id", row["id"]):
+        for text, origin in self.variants(row["id"]):
             words += content(text) if origin != CUE else []
             more = more_impacts(text, held, cue=origin == CUE)
             for unit, impact in more.items():
                 impacts[unit] = impacts.get(unit, 0.0) + impact
             held.update(more)
         return pointer_group(row["id"], impacts, words)
+
+    def variants(self, ident: int) -> list[sqlite3.Row]:
+        """(text, origin) of a trace's other wordings, and of the cues it was rewarded for."""
+        return self.rows("SELECT text, origin FROM variants WHERE trace_id = ? ORDER BY id", ident)
 
     def reindex(self) -> None:
         """Make postings, FTS5 and whole-text numbers anew from the texts, in a write transaction.
@@ -3045,9 +3038,8 @@ class TraceStore(Store):
         """Mean cosine of pairs of stored vectors, which says what strangers have; None where
         there are too few to tell.  Learned anew whenever the store has doubled."""
         newest = self.value("SELECT max(trace_id) FROM vectors") or 0
-        if self._strangers is None and (kept := self.meta("background")):
-            size, mean = json.loads(kept)
-            self._strangers = size, mean
+        if self._strangers is None:
+            self._strangers = json.loads(self.meta("background", "null"))
         if self._strangers is None or newest >= 2 * self._strangers[0]:
             rows = self.rows(f"SELECT scale, data FROM vectors WHERE trace_id {SQL_IN}",
                              to_json(sorted({1 + newest * i // 400 for i in range(400)})))
@@ -3099,12 +3091,11 @@ class TraceStore(Store):
         """
         heard = int(self.meta("heard", "0")) if self.has_fts else -1
         wanted = " ".join(phrase[:32])
-        found: list[int] = []
         if not wanted:
-            return found
-        if heard > 0:
-            quoted = '"' + wanted.replace('"', '""') + '"'
-            found = [row[0] for row in self.rows(SQL_PHRASE, quoted, to_json(scopes))]
+            return []
+        quoted = '"' + wanted.replace('"', '""') + '"'
+        found = [row[0] for row in self.rows(SQL_PHRASE, quoted, to_json(scopes))] if (
+            heard > 0) else []
         units = [unit_of(term) for term in set(phrase[:32]) if term not in STOP]
         for scope in scopes:
             buckets = sorted((self.index.bucket(scope, unit) for unit in units), key=len)
@@ -3120,8 +3111,6 @@ class TraceStore(Store):
         graph, config = AssemblyGraph(), self.config
         frontier, known, chained = list(ids), set(ids), set[int]()
         for _ in range(config.spread_hops):
-            if not frontier:
-                break
             asked, reached = to_json(frontier), dict.fromkeys(known, 0.0)
             for source, target, weight, eligible, at, way in self.rows(SQL_LINKS, asked, asked):
                 weight = min(1.0, weight + config.link_eligible * eligible) * way
@@ -3384,19 +3373,15 @@ class _Brain:
         store = self.store
         for at, op, scope_id, data in entries:
             ids: Any = data.get("ids", ())
+            rows = store.traces(ids)
             store.run_many("UPDATE traces SET shown = shown + 1 WHERE id = ?", [(i,) for i in ids])
-            if len(store.traces(ids)) < len(ids) or self._quotes_forgotten(at, data):
-                data = {**data, "cue": None, "ids": list(store.traces(ids))}
+            if len(rows) < len(ids) or self._quotes_forgotten(at, data):
+                data = {**data, "cue": None, "ids": list(rows)}
             store.event(at, op, scope_id, None, data)
             if scope_id is not None:
                 store.mark_day(scope_id, at)
-            rows = store.traces(ids[:5])
-            for source in rows.values():
-                for target in rows.values():
-                    if may_link(source, target):
-                        store.link(source["id"], target["id"], "recalled", at,
-                                   eligible=self.config.link_corecall)
-
+            for source, target in linkable(rows[ident] for ident in ids[:5] if ident in rows):
+                store.link(source, target, "recalled", at, eligible=self.config.link_corecall)
 
     def _quotes_forgotten(self, at: float, data: Mapping[str, Any]) -> bool:
         """Whether a cue has a word that only a trace forgotten after it was asked had held."""
@@ -3412,10 +3397,12 @@ def _provider_kind(name: str) -> str:
     return "local" if name.startswith("fastembed:") else "hashing"
 
 
-def may_link(a: sqlite3.Row, b: sqlite3.Row) -> bool:
-    """Whether two traces may be bound: never across two projects, never quarantined ones."""
-    return (a["scope_id"] == b["scope_id"] or 1 in (a["scope_id"], b["scope_id"])) and not (
-        a["quarantined"] or b["quarantined"])
+def linkable(rows: Iterable[sqlite3.Row]) -> list[tuple[int, int]]:
+    """Pairs of ids, in both orders, that may be bound: never across two projects, never
+    quarantined ones."""
+    fit = [(row["id"], row["scope_id"]) for row in rows if not row["quarantined"]]
+    return [(a, b) for (a, of_a), (b, of_b) in permutations(fit, 2)
+            if of_a == of_b or 1 in (of_a, of_b)]
 
 
 def brain_folder(path: str, namespace: str | None) -> str:
@@ -3687,9 +3674,8 @@ _ORDER = {"same": 0, "contradiction": 1, "update": 1, "similar": 2, "different":
 
 
 def _nearness(brain: _Brain, draft: Draft, row: sqlite3.Row, shared: int) -> float:
-    """Cosine of a draft to a trace: of their vectors where a model gave some, else of their terms;
-    the hashing embedder would add no more here than its price.
-    """
+    """Cosine of a draft to a trace: of a model's vectors, else of their terms, to which the hashing
+    embedder would add no more than its price."""
     if draft.vector is not None:
         return brain.store.stored_cosine(row["id"], draft.vector)
     return shared / math.sqrt((len(set(draft.words)) or 1) * (row["n_words"] or 1))
@@ -3701,7 +3687,7 @@ def decide(draft: Draft, scope: int, near: Sequence[Neighbour], config: MemoryCo
     linked = [n for n in near if n.comparison.relation != "different"]
     first = linked[0] if linked else None
     relation, reason = "new", near[0].comparison.reason if near else "nothing like it is known"
-    action, target = "link" if related else "create", related[0] if related else None
+    action, target = ("link", related[0]) if related else ("create", None)
     if draft.force_new:
         reason = "forced: the gate was passed by"
     if first is not None:
@@ -3750,8 +3736,7 @@ def insert(brain: _Brain, draft: Draft, scope: int, gist: int | None, decision: 
         draft.words, speaker=draft.speaker, when=draft.when, before=[*before.values()]),
         draft.words)
     for earlier, weight in zip(before, NEXT, strict=False):
-        later: dict[int, float] = {}
-        add_impacts(later, first_words(draft.text), weight)
+        later = add_impacts({}, first_words(draft.text), weight)
         pointers += pointer_group(earlier, later, ())
     if draft.vector is not None:
         store.run("INSERT INTO vectors VALUES(?, ?, ?)", ident, *draft.vector)
@@ -3774,8 +3759,7 @@ def reinforce(brain: _Brain, row: sqlite3.Row, draft: Draft, decision: Decision)
               reinforced(row["strength"], config.strength_gain) if trusted else row["strength"],
               now if trusted else row["reinforced_at"], now,
               max(row["kind"], draft.kind, key=KINDS.index), trusted and apart, ident)
-    known = [row["text"], *(v["text"] for v in store.rows(
-        "SELECT text FROM variants WHERE trace_id = ? AND origin <> ?", ident, CUE))]
+    known = [row["text"], *(text for text, by in store.variants(ident) if by != CUE)]
     pointers = array("I")
     if draft.text not in known:
         store.run("INSERT INTO variants(trace_id, text, origin, session_id, turn_id, created_at) "
@@ -3807,9 +3791,10 @@ class _Hit:
     __slots__ = ("again", "confidence", "cosine", "covered", "known", "lift", "meant", "row",
                  "score", "share", "source", "through", "votes", "why")
 
-    def __init__(self, row: sqlite3.Row, votes: float) -> None:
-        self.row, self.votes, self.score, self.source = row, votes, 0.0, "keyword"
-        self.cosine = self.lift = self.meant = self.covered = self.share = 0.0
+    def __init__(self, row: sqlite3.Row) -> None:
+        self.row, self.source = row, "keyword"
+        self.votes = self.score = self.cosine = self.lift = self.meant = 0.0
+        self.covered = self.share = 0.0
         self.known = self.confidence = 0.0      # chances: of any answer, of this one
         self.again = False              # another wording of a better hit
         self.why: list[str] = []
@@ -3962,7 +3947,7 @@ class _Recall:
         for ident in idents:
             row = rows.get(heads.get(ident, ident))
             if row is not None and self._passes(row):
-                hit = hits.setdefault(row["id"], _Hit(row, 0.0))
+                hit = hits.setdefault(row["id"], _Hit(row))
                 hit.votes = max(hit.votes, votes.get(ident, 0.0))
                 self._take_meaning(hit, ident)
                 if ident in heads:
@@ -4066,14 +4051,12 @@ class _Recall:
     def _collapsed(hits: Sequence[_Hit]) -> list[_Hit]:
         """The hits with further wordings of one fact moved behind all others."""
         kept: dict[int, _Hit] = {}
-        later = []
         for hit in hits:
             first = kept.setdefault(hit.row["gist_id"] or hit.row["id"], hit)
             if first is not hit:
                 hit.why.append(f"rewording of #{first.row['id']}")
                 hit.again = True
-                later.append(hit)
-        return [*kept.values(), *later]
+        return sorted(hits, key=lambda hit: hit.again)
 
     def associates(self, seeds: Sequence[_Hit], most: int) -> list[_Hit]:
         """At most `most` traces that activation spreads to from the seeds, strongest first."""
@@ -4088,7 +4071,7 @@ class _Recall:
         for ident in best:
             row = rows.get(ident)
             if row is not None and self._passes(row) and not row["quarantined"]:
-                hit = _Hit(row, 0.0)
+                hit = _Hit(row)
                 self._take_meaning(hit, ident)
                 self.judge(hit)
                 hit.source = "associated"
@@ -4126,8 +4109,7 @@ def retention_of(row: sqlite3.Row, now: float, days: Sequence[int], config: Memo
     """Retention of a trace's row now, in [0,1]; the strength itself where nothing decays."""
     if not config.use_decay or row["pinned"]:
         return float(row["strength"])
-    tau = {"episodic": config.tau_episodic_d, "semantic": config.tau_semantic_d,
-           "procedural": config.tau_procedural_d}[row["kind"]]
+    tau: float = getattr(config, f"tau_{row['kind']}_d")
     age = age_days(row["reinforced_at"] or row["created_at"], now, days, config.idle_day)
     return round(retention(row["strength"], age, tau), 4)
 
@@ -4217,11 +4199,9 @@ def _packet_reason(work: _Recall, hits: Sequence[_Hit], items: Sequence[Item], f
     if not hits:
         return ("no trace shares a term with the cue" if work.allowed is None
                 else "no trace that passes the filters shares a term with the cue")
-    if sure:
-        best = max(hit.known for hit in hits)
-        return f"nothing relevant: the chance of an answer is {best:.2f}, under {sure:.2f}"
-    best = max(hit.confidence for hit in hits)
-    return f"nothing relevant: the best confidence is {best:.2f}, under {floor:.2f}"
+    what, best = ("chance of an answer", max(hit.known for hit in hits)) if sure else (
+        "best confidence", max(hit.confidence for hit in hits))
+    return f"nothing relevant: the {what} is {best:.2f}, under {sure or floor:.2f}"
 
 
 def _within(items: Sequence[Item], budget: int | None) -> list[Item]:
@@ -4295,8 +4275,7 @@ def _learn(store: TraceStore, row: sqlite3.Row, cue: str, ids: list[int], at: fl
     A plastic synapse from cue to assembly, kept as a variant.  A cue may quote what it asks for, so
     in place of a turn stand the ids that it returned: who forgets one of them, forgets the cue.
     """
-    kept = [v[0] for v in store.rows(
-        "SELECT text FROM variants WHERE trace_id = ? AND origin = ?", row["id"], CUE)]
+    kept = [text for text, origin in store.variants(row["id"]) if origin == CUE]
     held = {unit_of(word) for text in (row["text"], *kept) for word in content(text)}
     new = more_impacts(cue, held, cue=True)
     if not new or row["quarantined"] or len(kept) >= CUES_KEPT:
@@ -4306,17 +4285,9 @@ def _learn(store: TraceStore, row: sqlite3.Row, cue: str, ids: list[int], at: fl
     return pointer_group(row["id"], new, ())
 
 
-def _unlearn(store: TraceStore, row: sqlite3.Row, at: float) -> None:
-    """Take back what rewards taught a trace."""
-    if store.row("SELECT 1 FROM variants WHERE trace_id = ? AND origin = ?", row["id"], CUE):
-        store.drop_trace(row)
-        store.run("DELETE FROM variants WHERE trace_id = ? AND origin = ?", row["id"], CUE)
-        store.add_pointers(at, "reindex", row["scope_id"], row["id"], store.pointers_of(row), None)
-
-
 def _reflect(brain: _Brain, rows: Mapping[int, sqlite3.Row], reward: float) -> Reflection:
     store, now, strengths = brain.store, brain.clock(), {}
-    asked = _asked_for(brain) if reward > 0 and brain.config.use_association else {}
+    asked = _asked_for(brain) if reward >= TEACHES and brain.config.use_association else {}
     for ident, row in rows.items():
         strengths[ident] = round(rewarded(row["strength"], reward, brain.config), 6)
         store.run("UPDATE traces SET strength = ?, updated_at = ?, used = used + ?, "
@@ -4324,19 +4295,19 @@ def _reflect(brain: _Brain, rows: Mapping[int, sqlite3.Row], reward: float) -> R
                   now if reward > 0 else row["reinforced_at"], ident)
         store.mark_day(row["scope_id"], now)
         told = asked.get((row["scope_id"], ident))      # no project's cue on a global trace
-        told = told if reward >= TEACHES else None
-        if reward < 0:
-            _unlearn(store, row, now)
+        if reward < 0 and any(origin == CUE for _, origin in store.variants(ident)):
+            store.drop_trace(row)       # and what rewards taught it with it
+            store.run("DELETE FROM variants WHERE trace_id = ? AND origin = ?", ident, CUE)
+            store.add_pointers(now, "reindex", row["scope_id"], ident, store.pointers_of(row), None)
         learned = _learn(store, row, *told, now) if told else array("I")
         store.add_pointers(now, "reflect", row["scope_id"], ident, learned,
                            to_json({"reward": reward}))
-    together = list(rows.values())[:12]
-    for a, b in ((a, b) for a in together for b in together if a is not b and may_link(a, b)):
+    for a, b in linkable(list(rows.values())[:12]):
         if reward > 0:
-            store.link(a["id"], b["id"], "used", now, eligible=brain.config.reward_gain * reward)
+            store.link(a, b, "used", now, eligible=brain.config.reward_gain * reward)
         else:
             store.run("UPDATE links SET weight = weight * :kept, eligible = eligible * :kept "
-                      "WHERE src = :a AND dst = :b", kept=1 + reward / 2, a=a["id"], b=b["id"])
+                      "WHERE src = :a AND dst = :b", kept=1 + reward / 2, a=a, b=b)
     return Reflection(len(rows), strengths)
 
 
@@ -4361,16 +4332,11 @@ _SHOWING = {    # table: its rows that show a trace
     "traces": "id = :id", "images": "'>' || row_key || '>' LIKE '%>' || :id || '>%'"}
 
 
-def _own_words(store: TraceStore, row: sqlite3.Row) -> list[str]:
-    """Words of a trace that no other trace of its scope holds."""
-    return [word for word in set(content(row["text"])) if len(word) > 3
-            and store.index.holders(row["scope_id"], unit_of(word)) <= 1]
-
-
 def _forget(brain: _Brain, row: sqlite3.Row) -> dict[str, int]:
     """Remove a trace and every copy of its text in this database; rows removed by table."""
     store, ident, now = brain.store, row["id"], brain.clock()
-    words = _own_words(store, row)
+    words = [word for word in set(content(row["text"])) if len(word) > 3
+             and store.index.holders(row["scope_id"], unit_of(word)) <= 1]      # its own alone
     units = sorted({unit_of(word) for word in words})
     about = {"id": ident, "words": to_json([form for word in words for form in (
         word, word.upper(), word.capitalize())])}
