@@ -57,12 +57,12 @@ import zlib
 from _thread import RLock, allocate_lock, start_new_thread
 from array import array
 from bisect import bisect_left
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from heapq import nlargest
+from itertools import permutations
 from operator import mul
 from types import SimpleNamespace
 
@@ -872,6 +872,11 @@ def quantised(vector: Sequence[float]) -> tuple[float, bytes]:
     return scale, array("b", [round(x / scale) for x in vector]).tobytes()
 
 
+def quantised_cosine(a: Sequence[Any], b: Sequence[Any]) -> float:
+    """Cosine of two vectors as `quantised` gives them."""
+    return float(a[0] * b[0] * sum(map(mul, array("b", a[1]), array("b", b[1]))))
+
+
 # === 7. SDR and voting index (L1) =================================================================
 # A text's sparse distributed representation is the set of units its terms hash to, k active of
 # 2^22.  Each trace leaves a pointer (trace id, impact) in the bucket of each of its units; a cue
@@ -933,8 +938,11 @@ class VotingIndex:
 
     def clear(self) -> None:
         """Forget everything; buckets are read again when asked for."""
-        self._buckets.clear()
         self._waiting.clear()
+        self._drop()
+
+    def _drop(self) -> None:
+        self._buckets.clear()
         self._holders.clear()
         self._held = 0
 
@@ -950,44 +958,38 @@ class VotingIndex:
                 else:
                     waiting[key] = [pointer]
                 if key in buckets:
-                    _add_pointer(buckets[key], pointer)
+                    _add_pointers(buckets[key], (pointer,))
                     if pointer & 1 and key in self._holders:
                         self._holders[key] += 1
             at = end
 
-    def settle(self) -> dict[tuple[int, int], list[int]]:
+    def settle(self) -> dict[tuple[int, int], array[int]]:
         """The pointers taken in by (scope, unit), sorted; from now on `load` returns them."""
         waiting, self._waiting = self._waiting, {}
-        return {(key >> UNIT_BITS, key & N_UNITS - 1): list(_joined(pointers))
+        return {(key >> UNIT_BITS, key & N_UNITS - 1): _add_pointers(array("I"), sorted(pointers))
                 for key, pointers in sorted(waiting.items())}
 
     def bucket(self, scope: int, unit: int) -> array[int]:
         """The sorted pointers (id << 8 | impact) of one unit in one scope."""
-        key = scope << UNIT_BITS | unit
-        bucket = self._buckets.get(key)
+        bucket = self._buckets.get(scope << UNIT_BITS | unit)
         if bucket is None:
             if self._held > self.CACHED:
-                self._buckets.clear()
-                self._holders.clear()
-                self._held = 0
-            bucket = self._hold(key, *self._load(scope, unit))
+                self._drop()
+            bucket = self.hold(scope, unit, *self._load(scope, unit))
         return bucket
 
-    def _hold(self, key: int, stored: bytes, late: bytes) -> array[int]:
+    def hold(self, scope: int, unit: int, stored: bytes, late: bytes) -> array[int]:
+        """The bucket of a unit from what `load` returns for it; kept."""
+        key = scope << UNIT_BITS | unit
         bucket = self._buckets[key] = array("I", stored)
-        for pointer in [*array("I", late), *self._waiting.get(key, ())]:
-            _add_pointer(bucket, pointer)
+        _add_pointers(bucket, [*array("I", late), *self._waiting.get(key, ())])
         self._held += len(bucket)
         return bucket
 
-    def preload(self, scope: int, units: Iterable[int],
-                load: Callable[[int, list[int]], Mapping[int, tuple[bytes, bytes]]]) -> None:
-        """Read the buckets that are not held yet at once: `load` gives those that are stored."""
+    def missing(self, scope: int, units: Iterable[int]) -> list[int]:
+        """The units whose buckets are not held."""
         base = scope << UNIT_BITS
-        missing = [unit for unit in set(units) if base | unit not in self._buckets]
-        found = load(scope, missing) if missing else {}
-        for unit in missing:
-            self._hold(base | unit, *found.get(unit, (b"", b"")))
+        return [unit for unit in set(units) if base | unit not in self._buckets]
 
     def holders(self, scope: int, unit: int) -> int:
         """How many traces of a scope hold the unit themselves (its document frequency)."""
@@ -998,24 +1000,16 @@ class VotingIndex:
             found = self._holders[key] = low.translate(_ODD).count(1)
         return found
 
-    def kin(self, units: Sequence[int], scopes: Sequence[int], *, rarest: int, most: int,
-            budget: int = KIN_BUDGET) -> list[tuple[int, int]]:
+    def kin(self, units: Sequence[int], scopes: Sequence[int], *, rarest: int,
+            most: int) -> list[tuple[int, int]]:
         """(units shared, id) of the traces that share most with a text, most first.
 
-        Votes on about `budget` pointers of the `rarest` units at most, then looks the `most` best
+        Votes on about KIN_BUDGET pointers of the `rarest` units at most, then looks the `most` best
         candidates up in all buckets.
         """
-        known, found = self._buckets, []
-        for scope in scopes:
-            base = scope << UNIT_BITS
-            for unit in units:
-                bucket = known.get(base | unit)
-                if bucket is None:
-                    bucket = self.bucket(scope, unit)
-                if bucket:
-                    found.append(bucket)
-        found.sort(key=len)
-        votes: dict[int, float] = {}
+        found = sorted(filter(None, (self.bucket(scope, unit) for scope in scopes
+                                     for unit in units)), key=len)
+        votes, budget = dict[int, float](), KIN_BUDGET
         for bucket in found[:rarest]:
             if len(bucket) > budget and votes:
                 break
@@ -1119,25 +1113,16 @@ def _summed(a: int, b: int) -> int:
     return impact_byte(IMPACT[a] + IMPACT[b], bool((a | b) & 1))
 
 
-def _add_pointer(bucket: array[int], pointer: int) -> None:
-    """Insert into a sorted bucket, or raise the impact of the pointer that is there."""
-    if not bucket or bucket[-1] >> 8 < pointer >> 8:
-        bucket.append(pointer)
-        return
-    at = bisect_left(bucket, pointer >> 8 << 8)
-    if at < len(bucket) and bucket[at] >> 8 == pointer >> 8:
-        bucket[at] = pointer >> 8 << 8 | _summed(bucket[at] & 255, pointer & 255)
-    else:
-        bucket.insert(at, pointer)
-
-
-def _joined(pointers: list[int]) -> Sequence[int]:
-    """Pointers in any order as a sorted bucket's."""
-    if len(pointers) == 1:
-        return pointers
-    bucket = array("I")
-    for pointer in sorted(pointers):
-        _add_pointer(bucket, pointer)
+def _add_pointers(bucket: array[int], pointers: Iterable[int]) -> array[int]:
+    """Insert into a sorted bucket, or raise the impacts of pointers that are there."""
+    for pointer in pointers:
+        at, ident = len(bucket), pointer >> 8
+        if bucket and bucket[-1] >> 8 >= ident:
+            at = bisect_left(bucket, ident << 8)
+        if at < len(bucket) and bucket[at] >> 8 == ident:
+            bucket[at] = ident << 8 | _summed(bucket[at] & 255, pointer & 255)
+        else:
+            bucket.insert(at, pointer)
     return bucket
 
 
@@ -1926,16 +1911,17 @@ _MONTHS = ("january february march april may june july august september october 
 
 
 def add_impacts(into: dict[int, float], words: Sequence[str], weight: float, *,
-                by_length: bool = True) -> None:
-    """Add to {unit: impact} what some words leave: term frequency over length, unsaturated.
+                by_length: bool = True) -> dict[int, float]:
+    """`into`, {unit: impact}, with what some words leave: term frequency over length, unsaturated.
 
-    >>> a: dict[int, float] = {}; add_impacts(a, ["cache"] * 15, 1.0); round(sum(a.values()), 6)
+    >>> round(sum(add_impacts({}, ["cache"] * 15, 1.0).values()), 6)
     15.0
     """
     each = weight / (1 - BODY_B + BODY_B * len(words) / BODY_MEAN) if by_length else weight
     for word in words:
         unit = unit_of(word)
         into[unit] = into.get(unit, 0.0) + each
+    return into
 
 
 @lru_cache(maxsize=512)
@@ -1961,8 +1947,7 @@ def trace_impacts(words: Sequence[str], *, speaker: str | None = None, when: flo
                   before: Sequence[str] = (), after: Sequence[str] = ()) -> dict[int, float]:
     """{unit: impact} of a trace: its content `words`, who said it, when, and the texts said before
     and after it in its session (nearest first)."""
-    impacts: dict[int, float] = {}
-    add_impacts(impacts, words, 1.0)
+    impacts = add_impacts({}, words, 1.0)
     add_impacts(impacts, content(speaker) if speaker else (), SPEAKER, by_length=False)
     add_impacts(impacts, date_words(when) if when is not None else (), DATE, by_length=False)
     for text, weight in zip(before, PREVIOUS, strict=False):
@@ -1973,11 +1958,13 @@ def trace_impacts(words: Sequence[str], *, speaker: str | None = None, when: flo
     return impacts
 
 
-def learned_impacts(words: Sequence[str]) -> dict[int, float]:
-    """{unit: impact} that the words of a cue leave in the trace that was rewarded for it."""
-    impacts: dict[int, float] = {}
-    add_impacts(impacts, list(dict.fromkeys(words))[:LONG_CUE], LEARNED, by_length=False)
-    return impacts
+def more_impacts(text: str, held: Collection[int], *, cue: bool = False) -> dict[int, float]:
+    """{unit: impact} that another wording of a trace, or a `cue` that it was rewarded for, adds to
+    the units that it held."""
+    words = content(text)
+    impacts = add_impacts({}, list(dict.fromkeys(words))[:LONG_CUE], LEARNED, by_length=False) if (
+        cue) else add_impacts({}, words, 1.0)
+    return {unit: impact for unit, impact in impacts.items() if unit not in held}
 
 
 def whole_of(words: Iterable[str]) -> int:
@@ -2563,8 +2550,7 @@ class Store:
 
     def meta(self, key: str, default: str = "") -> str:
         """A value of db_meta."""
-        found = self.value("SELECT value FROM db_meta WHERE key = ?", key)
-        return default if found is None else str(found)
+        return str(self.value("SELECT value FROM db_meta WHERE key = ?", key) or default)
 
     def set_meta(self, key: str, value: object) -> None:
         """Set a value of db_meta."""
@@ -2839,16 +2825,14 @@ class TraceStore(Store):
         return b"".join([row[1] for row in rows]), late
 
     def preload(self, scopes: Iterable[int], units: Iterable[int]) -> None:
-        """Read the postings of many units in one statement a scope."""
-        def load(scope: int, missing: list[int]) -> dict[int, tuple[bytes, bytes]]:
-            found: dict[int, tuple[bytes, bytes]] = {}
-            for unit, chunk, pointers in self.rows(SQL_POSTINGS, scope, to_json(missing)):
-                stored, late = found.get(unit, (b"", b""))
-                found[unit] = (stored + pointers, late) if chunk else (b"", pointers)
-            return found
-
+        """Read the postings of many units in one statement a scope: a batch gains 5 %."""
         for scope in scopes:
-            self.index.preload(scope, units, load)
+            found = dict.fromkeys(self.index.missing(scope, units), (b"", b""))
+            for unit, chunk, pointers in self.rows(SQL_POSTINGS, scope, to_json([*found])):
+                stored, late = found[unit]
+                found[unit] = (stored + pointers, late) if chunk else (b"", pointers)
+            for unit, parts in found.items():
+                self.index.hold(scope, unit, *parts)
 
     def _catch_up(self) -> None:
         """Take in what other processes wrote since the last look; what this one wrote is in."""
@@ -2915,26 +2899,21 @@ class TraceStore(Store):
         self.set_meta("epoch", os.urandom(8).hex())
         self._forget_cache()
 
-    def drop_pointers(self, scope: int, ident: int, units: Iterable[int]) -> None:
+    def drop_trace(self, row: sqlite3.Row) -> None:
         """Take a trace's pointers out of postings and index (all waiting ones are folded first)."""
         self.fold()
+        scope, ident = row["scope_id"], row["id"]
         where = "WHERE scope_id = ? AND unit = ? AND chunk = ?"
-        for unit, chunk in ((unit, chunk) for unit in units for chunk in (0, (ident >> 12) + 1)):
-            stored = array("I", self.value(f"SELECT pointers FROM postings {where}",
-                                           scope, unit, chunk) or b"")
+        units = [word >> 8 for word in self.pointers_of(row, context=True)[2:]]
+        for key in ((scope, unit, chunk) for unit in units for chunk in (0, (ident >> 12) + 1)):
+            stored = array("I", self.value(f"SELECT pointers FROM postings {where}", *key) or b"")
             kept = array("I", [pointer for pointer in stored if pointer >> 8 != ident])
             if kept:
-                self.run(f"UPDATE postings SET pointers = ? {where}", kept.tobytes(), scope, unit,
-                         chunk)
+                self.run(f"UPDATE postings SET pointers = ? {where}", kept.tobytes(), *key)
             else:
-                self.run(f"DELETE FROM postings {where}", scope, unit, chunk)
+                self.run(f"DELETE FROM postings {where}", *key)
         self.renew()
         self._catch_up()
-
-    def drop_trace(self, row: sqlite3.Row) -> None:
-        """Take all pointers of a trace out of postings and index."""
-        words = self.pointers_of(row, context=True)[2:]
-        self.drop_pointers(row["scope_id"], row["id"], [word >> 8 for word in words])
 
     def pointers_of(self, row: sqlite3.Row, *, context: bool = False) -> array[int]:
         """All pointers of a trace, from its texts and its neighbours as they are now; with
@@ -2942,18 +2921,20 @@ class TraceStore(Store):
         words, used = content(row["text"]), context or self.config.use_context
         impacts = trace_impacts(
             words, speaker=row["speaker"], when=row["valid_from"],
-            before=[text for _, text in self.turns_before(row["prev_id"]) if used],
-            after=[text for _, text in self.turns_after(row["id"]) if used])
+            before=[*self.turns(row["prev_id"]).values()] if used else (),
+            after=[*self.turns(row["id"], after=True).values()] if used else ())
         held = {unit_of(word) for word in words}
-        for text, origin in self.rows("SELECT text, origin FROM variants WHERE trace_id = ? "
-                                      "ORDER BY id", row["id"]):
-            more = content(text)
-            words += more * (origin != CUE)
-            wording = learned_impacts(more) if origin == CUE else trace_impacts(more)
-            for unit in wording.keys() - held:
-                impacts[unit] = impacts.get(unit, 0.0) + wording[unit]
-            held.update(wording)
+        for text, origin in self.variants(row["id"]):
+            words += content(text) if origin != CUE else []
+            more = more_impacts(text, held, cue=origin == CUE)
+            for unit, impact in more.items():
+                impacts[unit] = impacts.get(unit, 0.0) + impact
+            held.update(more)
         return pointer_group(row["id"], impacts, words)
+
+    def variants(self, ident: int) -> list[sqlite3.Row]:
+        """(text, origin) of a trace's other wordings, and of the cues it was rewarded for."""
+        return self.rows("SELECT text, origin FROM variants WHERE trace_id = ? ORDER BY id", ident)
 
     def reindex(self) -> None:
         """Make postings, FTS5 and whole-text numbers anew from the texts, in a write transaction.
@@ -3058,29 +3039,20 @@ class TraceStore(Store):
             session_id, scope, int(quarantined))
         return found
 
-    def turns_before(self, ident: int | None) -> list[tuple[int, str]]:
-        """(id, start of the text) of the trace `ident` and the one before it in its session."""
-        return self._turns("prev_id", "id", ident, len(PREVIOUS))
-
-    def turns_after(self, ident: int) -> list[tuple[int, str]]:
-        """(id, start of the text) of the one or two traces that follow in a trace's session."""
-        return self._turns("id", "prev_id", ident, len(NEXT))
-
-    def _turns(self, step: str, where: str, ident: int | None, most: int) -> list[tuple[int, str]]:
+    def turns(self, ident: int | None, *, after: bool = False) -> dict[int, str]:
+        """{id: start of the text} of the trace `ident` and the one before it in its session, or of
+        the two `after` it; nearest first."""
+        step, where = ("id", "prev_id") if after else ("prev_id", "id")
         sql = f"SELECT id, substr(text, 1, 2000), {step} FROM traces WHERE {where} = ?"
-        found: list[tuple[int, str]] = []
-        while len(found) < most and (row := self.row(sql, ident)):
-            found.append((row[0], row[1]))
-            ident = row[2]
+        found: dict[int, str] = {}
+        while len(found) < len(NEXT if after else PREVIOUS) and (row := self.row(sql, ident)):
+            found[row[0]], ident = row[1], row[2]
         return found
 
     def stored_cosine(self, ident: int, vector: tuple[float, bytes]) -> float:
         """Cosine of a quantised vector to the stored one of a trace; 0 where there is none."""
         row = self.row("SELECT scale, data FROM vectors WHERE trace_id = ?", ident)
-        if row is None:
-            return 0.0
-        pairs = zip(array("b", vector[1]), array("b", row["data"]), strict=True)
-        return vector[0] * float(row["scale"]) * float(sum(x * y for x, y in pairs))
+        return 0.0 if row is None else quantised_cosine(vector, row)
 
     def vectors(self) -> VectorScan:
         """The stored vectors, in memory once read."""
@@ -3092,18 +3064,16 @@ class TraceStore(Store):
         """Mean cosine of pairs of stored vectors, which says what strangers have; None where
         there are too few to tell.  Learned anew whenever the store has doubled."""
         newest = self.value("SELECT max(trace_id) FROM vectors") or 0
-        if self._strangers is None and (kept := self.meta("background")):
-            size, mean = json.loads(kept)
-            self._strangers = size, mean
+        if self._strangers is None:
+            self._strangers = json.loads(self.meta("background", "null"))
         if self._strangers is None or newest >= 2 * self._strangers[0]:
             rows = self.rows(f"SELECT scale, data FROM vectors WHERE trace_id {SQL_IN}",
                              to_json(sorted({1 + newest * i // 400 for i in range(400)})))
             half = len(rows) // 2
             if half < 16:
                 return None
-            self._strangers = newest, round(sum(
-                a[0] * b[0] * sum(map(mul, array("b", a[1]), array("b", b[1])))
-                for a, b in zip(rows, rows[half:], strict=False)) / half, 4)
+            cosines = map(quantised_cosine, rows, rows[half:])
+            self._strangers = newest, round(sum(cosines) / half, 4)
         return self._strangers[1]
 
     def keep_background(self) -> None:
@@ -3147,12 +3117,11 @@ class TraceStore(Store):
         """
         heard = int(self.meta("heard", "0")) if self.has_fts else -1
         wanted = " ".join(phrase[:32])
-        found: list[int] = []
         if not wanted:
-            return found
-        if heard > 0:
-            quoted = '"' + wanted.replace('"', '""') + '"'
-            found = [row[0] for row in self.rows(SQL_PHRASE, quoted, to_json(scopes))]
+            return []
+        quoted = '"' + wanted.replace('"', '""') + '"'
+        found = [row[0] for row in self.rows(SQL_PHRASE, quoted, to_json(scopes))] if (
+            heard > 0) else []
         units = [unit_of(term) for term in set(phrase[:32]) if term not in STOP]
         for scope in scopes:
             buckets = sorted((self.index.bucket(scope, unit) for unit in units), key=len)
@@ -3168,8 +3137,6 @@ class TraceStore(Store):
         graph, config = AssemblyGraph(), self.config
         frontier, known, chained = list(ids), set(ids), set[int]()
         for _ in range(config.spread_hops):
-            if not frontier:
-                break
             asked, reached = to_json(frontier), dict.fromkeys(known, 0.0)
             for source, target, weight, eligible, at, way in self.rows(SQL_LINKS, asked, asked):
                 weight = min(1.0, weight + config.link_eligible * eligible) * way
@@ -3304,8 +3271,6 @@ class _Brain:
         self._embedder: EmbeddingProvider | None = None
         # Journal entries: time, kind, scope, data, last event seen when it was made.
         self._waiting: list[tuple[float, str, int | None, dict[str, Any], int]] = []
-        self._hashed: OrderedDict[int, array[float]] = OrderedDict()
-        self._facts: OrderedDict[int, Facts] = OrderedDict()
 
     # --- embedder ---
 
@@ -3371,11 +3336,6 @@ class _Brain:
             self._embedder = chosen
         return self._embedder
 
-    @property
-    def hashing(self) -> HashingEmbedder:
-        """The hashing embedder of this brain, whatever its size."""
-        return self.embedder if isinstance(self.embedder, HashingEmbedder) else HashingEmbedder()
-
     def refuse_moved(self) -> None:
         """Raises EmbedderMismatch where another process moved the store to another embedder."""
         if self._embedder is not None and self._embedder.name != self.store.embedder:
@@ -3383,9 +3343,11 @@ class _Brain:
                 f"{self.store.path!r} was moved to the embedder {self.store.embedder!r} while it "
                 f"was open with {self._embedder.name!r}; open it again")
 
-    def embedder_if_up(self) -> EmbeddingProvider | None:
-        """The embedder, or None where its model can't be loaded (`turned_off` says why)."""
+    def model(self) -> EmbeddingProvider | None:
+        """The embedder; None where it only hashes or can't be loaded (`turned_off` says why)."""
         embedder, self.turned_off = self.embedder, ""
+        if isinstance(embedder, HashingEmbedder):
+            return None
         if isinstance(embedder, FastEmbedProvider):
             try:
                 embedder.load()
@@ -3402,26 +3364,6 @@ class _Brain:
             ident = self.store.session_end(session_id, self.store.scope_id(scope) or 0, False)
             row = ident and self.store.row("SELECT text, speaker FROM traces WHERE id = ?", ident)
         return (row["text"], row["speaker"]) if row else None
-
-    # --- caches, by uid: an id comes back after a rollback or a restore ---
-
-    def hashed(self, row: sqlite3.Row) -> array[float]:
-        """The hashing embedder's vector of a trace, from a bounded cache."""
-        found = self._hashed.get(row["uid"])
-        if found is None:
-            found = self._hashed[row["uid"]] = array("f", self.hashing.embed(row["text"]))
-            if len(self._hashed) > 4_096:
-                self._hashed.popitem(last=False)
-        return found
-
-    def facts_of(self, row: sqlite3.Row) -> Facts:
-        """What the gate compares of a trace's text, from a bounded cache."""
-        found = self._facts.get(row["uid"])
-        if found is None:
-            found = self._facts[row["uid"]] = facts(row["text"])
-            if len(self._facts) > 4_096:
-                self._facts.popitem(last=False)
-        return found
 
     # --- journal of recalls ---
 
@@ -3458,24 +3400,21 @@ class _Brain:
         """Write entries, and bind what came together."""
         store = self.store
         gone: set[int] = set()          # words that only traces held which were forgotten meanwhile
-        for row in store.rows("SELECT data FROM events WHERE seq > ? AND op = 'forget'",
-                              min((entry[4] for entry in entries), default=store.seen)):
-            gone.update(json.loads(row["data"])["units"])
+        for event in store.rows("SELECT data FROM events WHERE seq > ? AND op = 'forget'",
+                                min((entry[4] for entry in entries), default=store.seen)):
+            gone.update(json.loads(event["data"])["units"])
         for at, op, scope_id, data, _ in entries:
             ids = data.get("ids", ())
+            rows = store.traces(ids)
             store.run_many("UPDATE traces SET shown = shown + 1 WHERE id = ?", [(i,) for i in ids])
-            if len(store.traces(ids)) < len(ids) or (
+            if len(rows) < len(ids) or (
                     gone and not gone.isdisjoint(map(unit_of, content(data.get("cue") or "")))):
-                data = {**data, "cue": None, "ids": list(store.traces(ids))}
+                data = {**data, "cue": None, "ids": list(rows)}
             store.event(at, op, scope_id, None, data)
             if scope_id is not None:
                 store.mark_day(scope_id, at)
-            rows = store.traces(ids[:5])
-            for source in rows.values():
-                for target in rows.values():
-                    if may_link(source, target):
-                        store.link(source["id"], target["id"], "recalled", at,
-                                   eligible=self.config.link_corecall)
+            for source, target in linkable(rows[ident] for ident in ids[:5] if ident in rows):
+                store.link(source, target, "recalled", at, eligible=self.config.link_corecall)
 
 
 def _provider_kind(name: str) -> str:
@@ -3483,10 +3422,12 @@ def _provider_kind(name: str) -> str:
     return "local" if name.startswith("fastembed:") else "hashing"
 
 
-def may_link(a: sqlite3.Row, b: sqlite3.Row) -> bool:
-    """Whether two traces may be bound: never across two projects, never quarantined ones."""
-    return (a["scope_id"] == b["scope_id"] or 1 in (a["scope_id"], b["scope_id"])) and not (
-        a["quarantined"] or b["quarantined"])
+def linkable(rows: Iterable[sqlite3.Row]) -> list[tuple[int, int]]:
+    """Pairs of ids, in both orders, that may be bound: never across two projects, never
+    quarantined ones."""
+    fit = [(row["id"], row["scope_id"]) for row in rows if not row["quarantined"]]
+    return [(a, b) for (a, of_a), (b, of_b) in permutations(fit, 2)
+            if of_a == of_b or 1 in (of_a, of_b)]
 
 
 def brain_folder(path: str, namespace: str | None) -> str:
@@ -3613,12 +3554,12 @@ def draft_of(brain: _Brain, text: object = None, *, kind: str = "episodic",
     scope_key(scope or GLOBAL)
     scope_key(scope := clean(scope or GLOBAL))
     named, about = _source(names), _plain_data(meta) if meta else {}
-    embedder = brain.embedder_if_up()
+    model = brain.model()
     doubt = suspicion(text) or next(filter(None, (suspicion(v) for v in named.values() if v)), "")
     vector, place = None, (named["session_id"] or brain.session_id, scope_key(scope))
-    if embedder is not None and not isinstance(embedder, HashingEmbedder):
+    if model is not None:
         before = (just_said or {}).get(place) or brain.said_before(*place)
-        vector = quantised(unit_vector(list(embedder.embed(
+        vector = quantised(unit_vector(list(model.embed(
             embedded_text(text, named["speaker"], before)))))
         if just_said is not None and brain.config.use_context and place[0]:
             just_said[place] = text, named["speaker"]
@@ -3673,6 +3614,13 @@ def _place_shared(brain: _Brain, near: Sequence[Neighbour], scope: int) -> int |
     return groups[0] if groups else None
 
 
+def _live(store: TraceStore, found: Sequence[tuple[int, Any]]) -> list[tuple[Any, Any]]:
+    """(row, what was found) of the current, trusted traces among (id, what was found)."""
+    rows = store.traces([ident for ident, _ in found])
+    return [(row, said) for ident, said in found if (row := rows.get(ident))
+            and row["valid_to"] is None and not row["quarantined"]]
+
+
 def _live_kin(brain: _Brain, units: Sequence[int], whole: int,
               scopes: Sequence[int]) -> list[tuple[Any, int]]:
     """(row, units shared) of the current, trusted traces that share most with a text."""
@@ -3686,9 +3634,7 @@ def _live_kin(brain: _Brain, units: Sequence[int], whole: int,
         near = alike + [(ident, shared) for shared, ident in kin if (
             3 * shared >= len(units) or len(units) - shared < 10) and (
             ident, len(units)) not in alike]
-        rows = store.traces([ident for ident, _ in near]) if near else {}
-        live = [(rows[ident], shared) for ident, shared in near if ident in rows
-                and rows[ident]["valid_to"] is None and not rows[ident]["quarantined"]]
+        live = _live(store, near)
         if len(live) == len(near) or len(kin) < most:
             break
     return live[:config.gate_compare]
@@ -3707,10 +3653,8 @@ def _close_kin(brain: _Brain, vector: tuple[float, bytes],
     near = {ident: found[ident][0] for ident in sorted(found, key=found.__getitem__, reverse=True)}
     middle = min(0.99, max(0.0, sorted(near.values())[len(near) // 2])) if len(near) > 2 else 0.99
     close = {ident: min(1.0, (x - middle) / (1.0 - middle)) for ident, x in near.items()}
-    best = [ident for ident in close if close[ident] >= 0.5][:brain.config.gate_compare]
-    rows = store.traces(best) if best else {}
-    return [(rows[ident], close[ident]) for ident in best if ident in rows
-            and rows[ident]["valid_to"] is None and not rows[ident]["quarantined"]]
+    best = [(ident, x) for ident, x in close.items() if x >= 0.5]
+    return _live(store, best[:brain.config.gate_compare])
 
 
 def neighbours(brain: _Brain, draft: Draft, scope: int) -> list[Neighbour]:
@@ -3732,7 +3676,7 @@ def neighbours(brain: _Brain, draft: Draft, scope: int) -> list[Neighbour]:
             same = fold(draft.text) == fold(row["text"])
             said = Comparison("same", 1.0, "same text") if same else said
         elif twin or len(units) <= 30:
-            known, other = known or facts(draft.text), brain.facts_of(row)
+            known, other = known or facts(draft.text), _known_facts(row["text"])
             said = compare(known, other) if twin else said
             reworded = said.relation == "similar" and same_claim(known, other)
         reworded = reworded or said.relation == "same" and row["speaker"] == draft.speaker
@@ -3749,14 +3693,14 @@ def neighbours(brain: _Brain, draft: Draft, scope: int) -> list[Neighbour]:
     return near
 
 
+_known_facts = lru_cache(maxsize=4_096)(facts)
 LONG_TEXT = 20_000                  # characters from which only equal texts are the same
 _ORDER = {"same": 0, "contradiction": 1, "update": 1, "similar": 2, "different": 3}
 
 
 def _nearness(brain: _Brain, draft: Draft, row: sqlite3.Row, shared: int) -> float:
-    """Cosine of a draft to a trace: of their vectors where a model gave some, else of their terms;
-    the hashing embedder would add no more here than its price.
-    """
+    """Cosine of a draft to a trace: of a model's vectors, else of their terms, to which the hashing
+    embedder would add no more than its price."""
     if draft.vector is not None:
         return brain.store.stored_cosine(row["id"], draft.vector)
     return shared / math.sqrt((len(set(draft.words)) or 1) * (row["n_words"] or 1))
@@ -3768,7 +3712,7 @@ def decide(draft: Draft, scope: int, near: Sequence[Neighbour], config: MemoryCo
     linked = [n for n in near if n.comparison.relation != "different"]
     first = linked[0] if linked else None
     relation, reason = "new", near[0].comparison.reason if near else "nothing like it is known"
-    action, target = "link" if related else "create", related[0] if related else None
+    action, target = ("link", related[0]) if related else ("create", None)
     if draft.force_new:
         reason = "forced: the gate was passed by"
     if first is not None:
@@ -3812,13 +3756,12 @@ def insert(brain: _Brain, draft: Draft, scope: int, gist: int | None, decision: 
     if ident > MAX_TRACE_ID:
         raise StoreError(f"this brain holds {MAX_TRACE_ID:,} traces, its limit; open another "
                          "namespace")
-    before = store.turns_before(previous) if previous and brain.config.use_context else []
+    before = store.turns(previous) if previous and brain.config.use_context else {}
     pointers = pointer_group(ident, trace_impacts(
-        draft.words, speaker=draft.speaker, when=draft.when, before=[text for _, text in before]),
+        draft.words, speaker=draft.speaker, when=draft.when, before=[*before.values()]),
         draft.words)
-    for (earlier, _), weight in zip(before, NEXT, strict=False):
-        later: dict[int, float] = {}
-        add_impacts(later, first_words(draft.text), weight)
+    for earlier, weight in zip(before, NEXT, strict=False):
+        later = add_impacts({}, first_words(draft.text), weight)
         pointers += pointer_group(earlier, later, ())
     if draft.vector is not None:
         store.run("INSERT INTO vectors VALUES(?, ?, ?)", ident, *draft.vector)
@@ -3834,24 +3777,21 @@ def reinforce(brain: _Brain, row: sqlite3.Row, draft: Draft, decision: Decision)
     apart = since // DAY_S != now // DAY_S or draft.session_id != row["session_id"]
     tags = sorted({*json.loads(row["tags"] or "[]"), *draft.tags})
     meta = {**draft.meta, **json.loads(row["meta"] or "{}")}
-    store.run("UPDATE traces SET tags = ?, meta = ?, source_url = coalesce(source_url, ?) "
-              "WHERE id = ?", to_json(tags) if tags else None, to_json(meta) if meta else None,
-              draft.source_url, ident)
-    store.run("UPDATE traces SET strength = ?, reinforced_at = ?, updated_at = ?, kind = ?, "
+    store.run("UPDATE traces SET tags = ?, meta = ?, source_url = coalesce(source_url, ?), "
+              "strength = ?, reinforced_at = ?, updated_at = ?, kind = ?, "
               "reinforcements = reinforcements + 1, contexts = contexts + ? WHERE id = ?",
+              to_json(tags) if tags else None, to_json(meta) if meta else None, draft.source_url,
               reinforced(row["strength"], config.strength_gain) if trusted else row["strength"],
               now if trusted else row["reinforced_at"], now,
               max(row["kind"], draft.kind, key=KINDS.index), trusted and apart, ident)
-    known = [row["text"], *(v["text"] for v in store.rows(
-        "SELECT text FROM variants WHERE trace_id = ? AND origin <> ?", ident, CUE))]
+    known = [row["text"], *(text for text, by in store.variants(ident) if by != CUE)]
     pointers = array("I")
     if draft.text not in known:
         store.run("INSERT INTO variants(trace_id, text, origin, session_id, turn_id, created_at) "
                   "VALUES(?, ?, ?, ?, ?, ?)", ident, draft.text, draft.origin, draft.session_id,
                   draft.turn_id, now)
         held = {unit_of(word) for text in known for word in content(text)}
-        pointers = pointer_group(ident, {unit: x for unit, x in trace_impacts(draft.words).items()
-                                         if unit not in held}, draft.words)
+        pointers = pointer_group(ident, more_impacts(draft.text, held), draft.words)
     for other in draft.related_ids:
         store.link(ident, other, "related", now, weight=1.0)
     store.add_pointers(now, "reinforce", row["scope_id"], ident, pointers, _verdict(decision))
@@ -3876,13 +3816,19 @@ class _Hit:
     __slots__ = ("again", "confidence", "cosine", "covered", "known", "lift", "meant", "row",
                  "score", "share", "source", "through", "votes", "why")
 
-    def __init__(self, row: sqlite3.Row, votes: float) -> None:
-        self.row, self.votes, self.score, self.source = row, votes, 0.0, "keyword"
-        self.cosine = self.lift = self.meant = self.covered = self.share = 0.0
+    def __init__(self, row: sqlite3.Row) -> None:
+        self.row, self.source = row, "keyword"
+        self.votes = self.score = self.cosine = self.lift = self.meant = 0.0
+        self.covered = self.share = 0.0
         self.known = self.confidence = 0.0      # chances: of any answer, of this one
         self.again = False              # another wording of a better hit
         self.why: list[str] = []
         self.through: list[int] = []    # superseded traces it was found through
+
+
+@lru_cache(maxsize=2_048)
+def _hashed(text: str, dim: int) -> array[float]:
+    return array("f", HashingEmbedder(dim).embed(text))
 
 
 class _Recall:
@@ -3892,8 +3838,7 @@ class _Recall:
                  tags: tuple[str, ...], include_superseded: bool, as_of: float | None,
                  focus: bool = False) -> None:
         self.brain, self.store, self.config = brain, brain.store, brain.config
-        self.scopes, self.kind, self.tags = scopes, kind, set(tags)
-        self.include_superseded, self.as_of = include_superseded, as_of
+        self.scopes, self.include_superseded, self.as_of = scopes, include_superseded, as_of
         self.cue, self.now = cue_of(query), brain.clock()
         counts = self.store.trace_counts(scopes)
         self.filled, self.total = list(counts), sum(counts.values())
@@ -3911,9 +3856,8 @@ class _Recall:
         self.unheard = sum(weight for _, weight, buckets in rarest if not any(buckets)) / (
             self.whole or 1.0)
         self.taught: dict[int, list[set[str]]] = {}     # words of the cues that rewards taught
-        self.hashed: list[tuple[int, float]] | None = None
         self.heads: dict[int, int] = {}
-        self.allowed: frozenset[int] | None = None
+        self.allowed = self._allowed(kind, set(tags))
         self.near: dict[int, tuple[float, float]] = {}      # cosine and lift by a model
         self.ground, self.related = 0.0, 1.0
 
@@ -3988,7 +3932,7 @@ class _Recall:
         votes: dict[int, float] = {}
         if self.config.use_keyword:
             cue = {unit_of(word): weight for word, weight in self.weights.items()}
-            votes = self.store.index.vote(cue, self.filled, limit=limit, only=self._allowed())
+            votes = self.store.index.vote(cue, self.filled, limit=limit, only=self.allowed)
             for phrase in re.findall(r'["“«]([^"“”«»]{3,200})["”»]', self.cue.text)[:3]:
                 words = terms(phrase)
                 for ident in self.store.phrase(words, self.filled):
@@ -3998,28 +3942,26 @@ class _Recall:
 
     def _mean(self, votes: Mapping[int, float]) -> None:
         """Look up, with a model, what is nearest in meaning, and the best voted beside it."""
-        embedder = self.brain.embedder_if_up() if self.config.use_cosine else None
-        if embedder is None or isinstance(embedder, HashingEmbedder):
+        model = self.brain.model() if self.config.use_cosine else None
+        if model is None:
             return
         self.brain.refuse_moved()
         most = self.config.rerank
         self.near = self.store.vectors().near(
-            unit_vector(list(embedder.embed_query(self.cue.text[:8_000]))), self.filled,
+            unit_vector(list(model.embed_query(self.cue.text[:8_000]))), self.filled,
             also=nlargest(4 * most, votes, key=votes.__getitem__), limit=2 * most,
-            only=self._allowed(), context=self.config.use_context)
+            only=self.allowed, context=self.config.use_context)
         limits = self.brain.thresholds()
         self.ground, self.related = limits["background"][0], limits["related"][0]
 
-    def _allowed(self) -> frozenset[int] | None:
-        """Ids of the traces that the filters let through, None where there are none."""
-        if not self.kind and not self.tags and self.as_of is None:
+    def _allowed(self, kind: str | None, tags: set[str]) -> frozenset[int] | None:
+        """Ids of the traces that the filters let through, None where there are no filters."""
+        if not kind and not tags and self.as_of is None:
             return None
-        if self.allowed is None:
-            rows = self.store.rows(SQL_ALLOWED, to_json(self.filled), self.kind, self.as_of,
-                                   self.include_superseded, self.as_of, self.as_of)
-            self.allowed = frozenset(ident for ident, tags in rows if not self.tags or (
-                tags and self.tags <= set(json.loads(tags))))
-        return self.allowed
+        rows = self.store.rows(SQL_ALLOWED, to_json(self.filled), kind, self.as_of,
+                               self.include_superseded, self.as_of, self.as_of)
+        return frozenset(ident for ident, held in rows if not tags or (
+            held and tags <= set(json.loads(held))))
 
     def _accept(self, idents: Sequence[int], votes: Mapping[int, float],
                 hits: dict[int, _Hit]) -> None:
@@ -4032,7 +3974,7 @@ class _Recall:
         for ident in idents:
             row = rows.get(heads.get(ident, ident))
             if row is not None and self._passes(row):
-                hit = hits.setdefault(row["id"], _Hit(row, 0.0))
+                hit = hits.setdefault(row["id"], _Hit(row))
                 hit.votes = max(hit.votes, votes.get(ident, 0.0))
                 self._take_meaning(hit, ident)
                 if ident in heads:
@@ -4045,13 +3987,9 @@ class _Recall:
         hit.lift = max(hit.lift, lift)
 
     def _passes(self, row: sqlite3.Row) -> bool:
-        if row["scope_id"] not in self.scopes or self.kind and row["kind"] != self.kind or (
-                self.tags and not self.tags <= set(json.loads(row["tags"] or "[]"))):
-            return False
-        if self.as_of is not None:
-            until = math.inf if row["valid_to"] is None else row["valid_to"]
-            return valid_from(row) <= self.as_of < until
-        return self.include_superseded or row["valid_to"] is None
+        return row["scope_id"] in self.scopes and (
+            self.allowed is None or row["id"] in self.allowed) and (
+            self.as_of is not None or self.include_superseded or row["valid_to"] is None)
 
     def _ranked(self, hits: list[_Hit], k: int) -> list[_Hit]:
         """The hits by votes, speaker, session, meaning and trust; the best also by retention,
@@ -4125,14 +4063,12 @@ class _Recall:
             lesson = set(content(text)).difference(content(rows[ident]["text"]))
             self.taught.setdefault(ident, []).append(lesson)
 
-    def _hashed_cue(self) -> list[tuple[int, float]]:
+    @cached_property
+    def hashed(self) -> list[tuple[int, float]]:
         """What the hashing embedder makes of the cue, without the zeros; [] with a model."""
-        if self.hashed is None:
-            embedder = self.brain.embedder
-            vector = embedder.embed_query(self.cue.text) if (
-                isinstance(embedder, HashingEmbedder)) else ()
-            self.hashed = [(i, value) for i, value in enumerate(vector) if value]
-        return self.hashed
+        embedder = self.brain.embedder
+        found = embedder.embed(self.cue.text) if isinstance(embedder, HashingEmbedder) else ()
+        return [(i, value) for i, value in enumerate(found) if value]
 
     def retained(self, row: sqlite3.Row) -> float:
         """A trace's retention now."""
@@ -4142,14 +4078,12 @@ class _Recall:
     def _collapsed(hits: Sequence[_Hit]) -> list[_Hit]:
         """The hits with further wordings of one fact moved behind all others."""
         kept: dict[int, _Hit] = {}
-        later = []
         for hit in hits:
             first = kept.setdefault(hit.row["gist_id"] or hit.row["id"], hit)
             if first is not hit:
                 hit.why.append(f"rewording of #{first.row['id']}")
                 hit.again = True
-                later.append(hit)
-        return [*kept.values(), *later]
+        return sorted(hits, key=lambda hit: hit.again)
 
     def associates(self, seeds: Sequence[_Hit], most: int) -> list[_Hit]:
         """At most `most` traces that activation spreads to from the seeds, strongest first."""
@@ -4164,7 +4098,7 @@ class _Recall:
         for ident in best:
             row = rows.get(ident)
             if row is not None and self._passes(row) and not row["quarantined"]:
-                hit = _Hit(row, 0.0)
+                hit = _Hit(row)
                 self._take_meaning(hit, ident)
                 self.judge(hit)
                 hit.source = "associated"
@@ -4177,9 +4111,9 @@ class _Recall:
 
     def item(self, hit: _Hit) -> Item:
         """The hit as callers see it."""
-        if self.config.use_cosine and not self.near:        # hashed: shown, but ranks nothing
-            hashed = self.brain.hashed(hit.row)
-            hit.cosine = sum([value * hashed[i] for i, value in self._hashed_cue()])
+        if self.config.use_cosine and self.hashed:          # shown, but ranks nothing
+            vector = _hashed(hit.row["text"], self.brain.embedder.dim)
+            hit.cosine = sum([value * vector[i] for i, value in self.hashed])
         if hit.source == "keyword" and (
                 MEANT * hit.meant if self.near else hit.cosine) > hit.covered:
             hit.source = "direct"
@@ -4202,8 +4136,7 @@ def retention_of(row: sqlite3.Row, now: float, days: Sequence[int], config: Memo
     """Retention of a trace's row now, in [0,1]; the strength itself where nothing decays."""
     if not config.use_decay or row["pinned"]:
         return float(row["strength"])
-    tau = {"episodic": config.tau_episodic_d, "semantic": config.tau_semantic_d,
-           "procedural": config.tau_procedural_d}[row["kind"]]
+    tau: float = getattr(config, f"tau_{row['kind']}_d")
     age = age_days(row["reinforced_at"] or row["created_at"], now, days, config.idle_day)
     return round(retention(row["strength"], age, tau), 4)
 
@@ -4296,11 +4229,9 @@ def _packet_reason(work: _Recall, hits: Sequence[_Hit], items: Sequence[Item], f
     if not hits:
         return ("no trace shares a term with the cue" if work.allowed is None
                 else "no trace that passes the filters shares a term with the cue")
-    if sure:
-        best = max(hit.known for hit in hits)
-        return f"nothing relevant: the chance of an answer is {best:.2f}, under {sure:.2f}"
-    best = max(hit.confidence for hit in hits)
-    return f"nothing relevant: the best confidence is {best:.2f}, under {floor:.2f}"
+    what, best = ("chance of an answer", max(hit.known for hit in hits)) if sure else (
+        "best confidence", max(hit.confidence for hit in hits))
+    return f"nothing relevant: the {what} is {best:.2f}, under {sure or floor:.2f}"
 
 
 def _within(items: Sequence[Item], budget: int | None) -> list[Item]:
@@ -4374,10 +4305,9 @@ def _learn(store: TraceStore, row: sqlite3.Row, cue: str, ids: list[int], at: fl
     A plastic synapse from cue to assembly, kept as a variant.  A cue may quote what it asks for, so
     in place of a turn stand the ids that it returned: who forgets one of them, forgets the cue.
     """
-    kept = [v[0] for v in store.rows(
-        "SELECT text FROM variants WHERE trace_id = ? AND origin = ?", row["id"], CUE)]
+    kept = [text for text, origin in store.variants(row["id"]) if origin == CUE]
     held = {unit_of(word) for text in (row["text"], *kept) for word in content(text)}
-    new = {unit: x for unit, x in learned_impacts(content(cue)).items() if unit not in held}
+    new = more_impacts(cue, held, cue=True)
     if not new or row["quarantined"] or len(kept) >= CUES_KEPT:
         return array("I")
     store.run("INSERT INTO variants(trace_id, text, origin, turn_id, created_at) "
@@ -4385,17 +4315,9 @@ def _learn(store: TraceStore, row: sqlite3.Row, cue: str, ids: list[int], at: fl
     return pointer_group(row["id"], new, ())
 
 
-def _unlearn(store: TraceStore, row: sqlite3.Row, at: float) -> None:
-    """Take back what rewards taught a trace."""
-    if store.row("SELECT 1 FROM variants WHERE trace_id = ? AND origin = ?", row["id"], CUE):
-        store.drop_trace(row)
-        store.run("DELETE FROM variants WHERE trace_id = ? AND origin = ?", row["id"], CUE)
-        store.add_pointers(at, "reindex", row["scope_id"], row["id"], store.pointers_of(row), None)
-
-
 def _reflect(brain: _Brain, rows: Mapping[int, sqlite3.Row], reward: float) -> Reflection:
     store, now, strengths = brain.store, brain.clock(), {}
-    asked = _asked_for(brain) if reward > 0 and brain.config.use_association else {}
+    asked = _asked_for(brain) if reward >= TEACHES and brain.config.use_association else {}
     for ident, row in rows.items():
         strengths[ident] = round(rewarded(row["strength"], reward, brain.config), 6)
         store.run("UPDATE traces SET strength = ?, updated_at = ?, used = used + ?, "
@@ -4403,19 +4325,19 @@ def _reflect(brain: _Brain, rows: Mapping[int, sqlite3.Row], reward: float) -> R
                   now if reward > 0 else row["reinforced_at"], ident)
         store.mark_day(row["scope_id"], now)
         told = asked.get((row["scope_id"], ident))      # no project's cue on a global trace
-        told = told if reward >= TEACHES else None
-        if reward < 0:
-            _unlearn(store, row, now)
+        if reward < 0 and any(origin == CUE for _, origin in store.variants(ident)):
+            store.drop_trace(row)       # and what rewards taught it with it
+            store.run("DELETE FROM variants WHERE trace_id = ? AND origin = ?", ident, CUE)
+            store.add_pointers(now, "reindex", row["scope_id"], ident, store.pointers_of(row), None)
         learned = _learn(store, row, *told, now) if told else array("I")
         store.add_pointers(now, "reflect", row["scope_id"], ident, learned,
                            to_json({"reward": reward}))
-    together = list(rows.values())[:12]
-    for a, b in ((a, b) for a in together for b in together if a is not b and may_link(a, b)):
+    for a, b in linkable(list(rows.values())[:12]):
         if reward > 0:
-            store.link(a["id"], b["id"], "used", now, eligible=brain.config.reward_gain * reward)
+            store.link(a, b, "used", now, eligible=brain.config.reward_gain * reward)
         else:
             store.run("UPDATE links SET weight = weight * :kept, eligible = eligible * :kept "
-                      "WHERE src = :a AND dst = :b", kept=1 + reward / 2, a=a["id"], b=b["id"])
+                      "WHERE src = :a AND dst = :b", kept=1 + reward / 2, a=a, b=b)
     return Reflection(len(rows), strengths)
 
 
@@ -4440,20 +4362,15 @@ _SHOWING = {    # table: its rows that show a trace
     "traces": "id = :id", "images": "'>' || row_key || '>' LIKE '%>' || :id || '>%'"}
 
 
-def _own_words(store: TraceStore, row: sqlite3.Row) -> list[str]:
-    """Words of a trace that no other trace of its scope holds."""
-    return [word for word in set(content(row["text"])) if len(word) > 3
-            and store.index.holders(row["scope_id"], unit_of(word)) <= 1]
-
-
 def _forget(brain: _Brain, row: sqlite3.Row) -> dict[str, int]:
     """Remove a trace and every copy of its text in this database; rows removed by table."""
     store, ident, now = brain.store, row["id"], brain.clock()
-    words = _own_words(store, row)
+    words = [word for word in set(content(row["text"])) if len(word) > 3
+             and store.index.holders(row["scope_id"], unit_of(word)) <= 1]      # its own alone
     units = sorted({unit_of(word) for word in words})
     about = {"id": ident, "words": to_json([form for word in words for form in (
         word, word.upper(), word.capitalize())])}
-    beside = {i for i, _ in [*store.turns_before(row["prev_id"]), *store.turns_after(ident)]}
+    beside = {*store.turns(row["prev_id"]), *store.turns(ident, after=True)}
     beside |= {v[0] for v in store.run(f"SELECT trace_id FROM variants WHERE {_TAUGHT}", **about)}
     for other in store.traces(beside | {ident}).values():
         store.drop_trace(other)
@@ -4969,8 +4886,8 @@ class Hippocampus(_Brain):
             removed = _forget(self, row)
             orphans = self.store.value(f"SELECT count(*) {SQL_MISSING}")
         with suppress(EmbedderMismatch):    # the turns after it, which knew what it said
-            if 0 < orphans < 4 and (embedder := self.embedder_if_up()):
-                self._embed_missing(embedder)
+            if 0 < orphans < 4 and (model := self.model()):
+                self._embed_missing(model)
         self.store.scrub()
         wal = "erased" if self.store.checkpoint() else "pending"
         return Forgotten(row["id"], removed, wal, tuple(backup_files(self.store.folder)))
