@@ -560,18 +560,6 @@ def tokens(text: str) -> list[str]:
     return found
 
 
-def _kind(token: str) -> str:
-    """What a token is: w word, n number, i identifier, c run of an unspaced script, s sign."""
-    if _RUN.match(token):
-        return "c"
-    if len(token) == 1 and not (token.isalnum() or token == "_"):
-        return "s"
-    plain = token.replace("'", "")
-    if not _COMPOUND.search(plain):
-        return "w"
-    return "i" if any(c.isalpha() for c in plain) else "n"
-
-
 def _run(token: str) -> tuple[str, ...]:
     """Bigrams of a run, and its Han and Hangul signs singly, so that a one-sign cue hits."""
     run = _low(token)
@@ -605,20 +593,19 @@ def _identifier(token: str) -> tuple[str, ...]:
 
 def _expand(token: str) -> tuple[str, ...]:
     """The index terms of one token; a sign has none unless it is an emoji."""
-    what = _kind(token)
-    if what == "c":
+    if _RUN.match(token):
         return _run(token)
-    if what == "s":
+    if len(token) == 1 and not (token.isalnum() or token == "_"):
         return (token,) if _EMOJI.match(token) else ()
     if "'" in token:
         if token.lower().endswith("n't"):
             return ("not",)                                   # its head is a stop word: do, was, wo
         return tuple(term for piece in token.split("'") for term in _look_up(piece))
-    if what == "w":
+    if not _COMPOUND.search(token):
         return (stem(_low(token)),)
     if token[-1] in "+#":                                     # C++, C#, F#
         return (_low(token)[:64],)
-    return _numeral(token) if what == "n" else _identifier(token)
+    return _identifier(token) if any(map(str.isalpha, token)) else _numeral(token)
 
 
 _cached = lru_cache(1 << 14)(_expand)
@@ -1292,16 +1279,12 @@ _CHANGES = Regex(
     "(?:now|anymore|longer|new|since|paso|стал[аио]?)$|moved|migrat|switch|replac|rais|lowered|"
     "increas|reduc|renam|chang|cancel|retired|became|upgrad|теперь|переех|перен|перев|подня|сниз|"
     "увелич|уменьш|смени|замени|ahora|subio|cambi|jetzt|erhoht|换|改|现|変")
-# Opposites by the start of a word: one side / the other.
-_SIDES: dict[str, int] = {}
-for _n, _row in enumerate("""\
-allow permit разреш можно permite erlaub 允 / forbid prohib
-disallow запрещ verbot; enabl включ activ / disabl выключ отключ desactiv; shared public общ /
-private separate отдельн; open / clos lock; start begin / end finish stop; mandator requir
-обязательн / option необязательн; on / off; before / after; read / write; encrypt
-/ clear plain""".split(";"), 1):
-    for _sign, _side_words in zip((_n, -_n), _row.split("/"), strict=True):
-        _SIDES |= dict.fromkeys(_side_words.split(), _sign)
+# Opposites by the start of a word: side n denies side -n.
+_SIDES = {word: int(side) for word, side in _table("""1: allow permit разреш можно permite erlaub
+允; -1: forbid prohib disallow запрещ verbot; 2: enabl включ activ; -2: disabl выключ отключ
+desactiv; 3: shared public общ; -3: private separate отдельн; 4: open; -4: clos lock; 5: start
+begin; -5: end finish stop; 6: mandator requir обязательн; -6: option необязательн; 7: on; -7: off;
+8: before; -8: after; 9: read; -9: write; 10: encrypt; -10: clear plain""").items()}
 _PREFIXES = "un in im ir non dis des не".split()
 
 _SILENT = frozenset(",.;:!'\"`«»“”„¿¡。、・「」《》")
@@ -1311,8 +1294,19 @@ _ANSWERS = frozenset("no yes not never нет да не нельзя nein".split
 _RAISED = {ord(raised): f"^{i}" for i, raised in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")}     # 10² is not 102
 _DIGIT, _CYRILLIC = Regex(r"\d"), Regex("[\u0430-\u044f]")
 _AMOUNT = Regex(r"((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.(?!\d{3}(?!\d))\d+)?)([^\W\d_]*|%)")
-# A Russian verb in a prohibition, without its ending.
-_PROHIBITED = {"нельзя": Regex(r"(\S+?)и?ть"), "не": Regex(r"(\S+?)(?:и?ть|(?<!л)и|(?<=[аяу])й)")}
+# Prohibitions, clefts ("Y is what X needs") and converses ("Y is needed for X", "X needs Y"; "X
+# lives in Y", "Y holds X") in one order: (a word of such a text, the text, the same in that order).
+_NEED = "^(?!.* @holds |.* need (?:.* )?need )"
+_TURNS = [(word, Regex(text), order) for word, text, order in (
+    ("do not", "^ do not ", " @forbid "), ("never", "^ never ", " @forbid "),
+    ("нельзя", r"^ нельзя (\S+?)и?ть ", r" @forbid \1 "),
+    ("не", r"^ не (\S+?)(?:и?ть|(?<!л)и|(?<=[аяу])й) ", r" @forbid \1 "),
+    ("what", r"^((?: (?!what |where )\S+)+) is what (.*)", r" \2\1 "),
+    ("where", r"^((?: (?!what |where )\S+)+) is where (.*)", r" \2in\1 "),
+    ("need", _NEED + " need (?!for |para )(.+?) (?:for|para) (?:para )?(.*)", r" need \1 for \2"),
+    ("need", _NEED + "(.+) is need (?:for|para) (?:para )?(.*)", r" need\1 for \2"),
+    ("need", _NEED + "(?! need .* for ) (?:para )?(.*?)need (.*)", r" need \2for \1"),
+    ("@holds", "^(?!.* @holds (?:.* )?@holds )(.*) @holds (.*)", r" \2live in\1 "))]
 # How a text says what is done with no word of who does it: "X is kept", "we keep X", by language;
 # (words before, verb without its ending, words after).
 _VOICES = {
@@ -1383,30 +1377,12 @@ def _measured(words: list[str], lang: str) -> list[str]:
 
 
 def _turned(words: list[str]) -> list[str]:
-    """The words with prohibitions, clefts ("Y is what X needs") and converses ("Y is needed for X",
-    "X needs Y"; "X lives in Y", "Y holds X") in one order.
-    """
-    if words[:2] == ["do", "not"] or words[:1] == ["never"]:
-        words = ["@forbid", *words[1 + (words[0] == "do"):]]
-    pattern = _PROHIBITED.get(words[0]) if words[1:] else None
-    if pattern and (verb := pattern.fullmatch(words[1])):
-        words = ["@forbid", verb[1], *words[2:]]
-    at = next((i for i, word in enumerate(words) if word in ("what", "where")), 0)
-    if at > 1 and words[at - 1] == "is":
-        words = [*words[at + 1:], *["in"] * (words[at] == "where"), *words[:at - 1]]
-    if words.count("@holds") == 1:
-        at = words.index("@holds")
-        return [*words[at + 1:], "live", "in", *words[:at]]
-    if words.count("need") != 1:
-        return words
-    at = words.index("need")
-    before, after = words[:at], words[at + 1:]
-    whom = next((i for i, word in enumerate(after) if word in ("for", "para")), -1)
-    if before[-1:] == ["is"] and whom == 0:
-        before, after = after[1:], before[:-1]
-    elif not before and whom > 0:
-        before, after = after[whom + 1:], after[:whom]
-    return ["need", *after, "for", *before[before[:1] == ["para"]:]]
+    """The words of a text with a turn of _TURNS in its one order."""
+    text = f" {' '.join(words)} "
+    for word, pattern, order in _TURNS:
+        if word in text:
+            text = pattern.sub(order, text)
+    return text.split()
 
 
 def facts(text: str) -> Facts:
@@ -1456,22 +1432,21 @@ def _fronted(front: tuple[str, ...], back: tuple[str, ...], roles: dict[str, str
     ...          _LEXICON["en"], True)
     True
     """
-    role, size, moves = roles.get(front[0], ""), len(front), ("prep", "clause", "time")
+    role, moves = roles.get(front[0], ""), ("prep", "clause", "time")
     if role not in moves or front[0] in _EACH and roles.get(front[1]) != "day":
         return False
-    for end in range(1 + (role != "time"), size):
+    for end in range(1 + (role != "time"), len(front)):
         phrase, rest = front[:end], front[end:]
         if role == "time" and roles.get(phrase[-1]) not in ("time", "day", "prep"):
             return False
-        for at in range(1, size - end + 1):  # not within what it moves behind
-            if (*rest[:at], *phrase, *rest[at:]) == back and (
-                    at == size - end or roles.get(rest[at]) in moves and rest[at] != front[0]):
-                return True
-        verb = 1 + (rest[0] in ("se", "is"))
-        if not whole and role != "clause" and (*rest[verb:], *rest[:verb], *phrase) == back:
-            return True
-        if rest[0] in ("is", "ist", "wird") and any(  # "sonntags wird X gesichert"
-                (*rest[1:at], rest[0], *phrase, *rest[at:]) == back for at in range(2, len(rest))):
+        rows = [(*rest[:at], *phrase, *rest[at:]) for at in range(1, len(rest) + 1)
+                if at == len(rest) or roles.get(rest[at]) in moves and rest[at] != front[0]]
+        if not whole and role != "clause":
+            verb = 1 + (rest[0] in ("se", "is"))
+            rows.append((*rest[verb:], *rest[:verb], *phrase))
+        if rest[0] in ("is", "ist", "wird"):  # "sonntags wird X gesichert"
+            rows += [(*rest[1:at], rest[0], *phrase, *rest[at:]) for at in range(2, len(rest))]
+        if back in rows:
             return True
     return False
 
@@ -1549,15 +1524,12 @@ def _voiced(new: Facts, old: Facts) -> bool:
 
 
 def _same(new: Facts, old: Facts) -> bool:
-    """Whether two texts have the same words, in this order or with a phrase elsewhere, or in
-    another voice.
-    """
-    if new.plain == old.plain or new.words == old.words:
-        return _agree(new.raw, old.raw)
-    return (new.movable and old.movable and new.lang == old.lang and
+    """Whether two texts have the same words, with a phrase moved or in two voices."""
+    return (new.plain == old.plain or new.words == old.words or
+            new.movable and old.movable and new.lang == old.lang and
             abs(len(new.words) - len(old.words)) < 3 and
-            (_moved(new.words, old.words, new, old) or _voiced(new, old)) and
-            _agree(new.raw, old.raw))
+            (_moved(new.words, old.words, new, old) or _voiced(new, old))
+            ) and _agree(new.raw, old.raw)
 
 
 @lru_cache(4096)
@@ -1577,15 +1549,6 @@ def _opposed(left: list[str], right: list[str]) -> str:
                  for word in words for prefix in _PREFIXES if prefix + word in others), "")
 
 
-def _denied(left: list[str], right: list[str], signs: frozenset[str]) -> str:
-    """Why two texts with these words and signs of their own exclude each other, or ""."""
-    opposed = _opposed(left, right)
-    if bool(opposed) != ("not" in signs):  # "not disabled" is "enabled"
-        return f"opposites: {opposed}" if opposed else "negation differs"
-    one_sided = not opposed and (len(signs) > 1 or "only" in signs)
-    return f"{' and '.join(sorted(signs))} differs" if one_sided else ""
-
-
 def _difference(new: Facts, old: Facts, most: float) -> tuple[str, str]:
     """(relation, reason) of texts that are not the same; most: the larger share in common."""
     left, right, signs = _own(new, old), _own(old, new), new.signs ^ old.signs
@@ -1601,9 +1564,12 @@ def _difference(new: Facts, old: Facts, most: float) -> tuple[str, str]:
         return "update", f"{kind} differs: {' '.join(ours[:5])} / {' '.join(theirs[:5])}"
     if any(map(_CHANGES.match, left + right)):
         return "update", f"a change: {shown}"
-    denied = _denied(left, right, signs) if most >= 0.3 else ""
-    if denied:
-        return "contradiction", denied
+    if most >= 0.3:
+        opposed = _opposed(left, right)
+        if bool(opposed) != ("not" in signs):  # "not disabled" is "enabled"
+            return "contradiction", f"opposites: {opposed}" if opposed else "negation differs"
+        if not opposed and (len(signs) > 1 or "only" in signs):
+            return "contradiction", f"{' and '.join(sorted(signs))} differs"
     return "similar", f"content differs: {shown}" if left or right else "order or case differs"
 
 
@@ -1795,10 +1761,9 @@ def redacted(text: str) -> tuple[str, tuple[str, ...]]:
     >>> redacted("password: see the vault")[1]
     ()
     """
-    kinds: list[str] = []
-    low = text.lower()
-    if not any(map(low.__contains__, _SECRET_HINTS)):
+    if not any(map(text.lower().__contains__, _SECRET_HINTS)):
         return text, ()
+    kinds: list[str] = []
 
     def mark(match: re.Match[str]) -> str:
         kind = match.lastgroup or "secret"
@@ -1816,9 +1781,8 @@ def suspicion(text: str) -> str:
     """
     if not text.isascii() and _HIDDEN.search(text):
         return "hidden characters"
-    plain = text if text.isascii() else fold(text)
-    low = plain.lower()
-    if any(map(low.__contains__, _DIRECTIVE_HINTS)) and (
+    plain = fold(text)
+    if any(map(plain.__contains__, _DIRECTIVE_HINTS)) and (
             _DIRECTIVE.search(re.sub(r"[\s\x85]+", " ", plain)) or _ROLE.search(plain)):
         return "directive-shaped text"
     return ""
@@ -1826,9 +1790,9 @@ def suspicion(text: str) -> str:
 
 def storable(text: str) -> str:
     """The text with NULs removed, surrogate pairs joined, lone ones replaced; else untouched."""
-    if text.isascii():
-        return text.replace("\x00", "")
-    return text.replace("\x00", "").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    text = text.replace("\x00", "")
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode(
+        "utf-16", "replace")
 
 
 def clean(value: Any, key: str = "") -> Any:
