@@ -544,8 +544,8 @@ def _latin(word: str) -> str:
             word = word[:-1]
     match = _ROMANCE.fullmatch(word)
     word = match[1] if match else word
-    soft = word[-1] == "i" or word[-1] == "y" and word[-2] not in "aeiou"     # party, not deploy
-    return word[:-1] if soft and len(word) > 3 else word
+    soft = len(word) > 3 and (word[-1] == "i" or word[-1] == "y" and word[-2] not in "aeiou")
+    return word[:-1] if soft else word      # party, not deploy
 
 
 def tokens(text: str) -> list[str]:
