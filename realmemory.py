@@ -466,7 +466,6 @@ august август agost|septem сентяб septie|octob октябр octubr o
 decemb декабр diciem dezemb
 """.strip().replace("\n", "|").split("|") for form in line.split()}
 
-_SIBILANT = ("sses", "shes", "ches", "xes", "zes")
 _VERBAL = Regex("(.*[aeiouy].*?)(?:edly|ingly|ed|ing|ly)")
 _ROMANCE = Regex(
     "(.{3,}?)(?:amiento|imiento|aciones|iciones|acion|icion|adora?|mente|ando|iendo|yendo|aron"
@@ -534,7 +533,7 @@ _stem = lru_cache(1 << 14)(stem)         # parts of identifiers come through her
 def _latin(word: str) -> str:
     """word without English and Romance inflection."""
     if word.endswith("s") and not word.endswith(("ss", "us", "is")):
-        word = word[:-2] if word.endswith(_SIBILANT) else word[:-1]
+        word = word[:-2] if word.endswith(("sses", "shes", "ches", "xes", "zes")) else word[:-1]
     if word.endswith(("ie", "ied")) and len(word) > 3:
         word = word[:word.rindex("ie")] + "y"
     match = _VERBAL.fullmatch(word)
@@ -1269,11 +1268,11 @@ _EACH = frozenset("each cada каждый каждую каждое jeden".split
 # Signs: the kind of difference that a word makes.
 _SIGNS = _table("""not: not no never @forbid nor neither none nobody nothing without dropped не нет
 нельзя никто никогда ничего без отказались ni nunca nadie nada sin dejo nicht kein keine keinen
-keinem keiner keines nie niemals ohne beendet 不 没 未 无 禁 ない せん;
-all: all each everyone always все всех всегда todos todas siempre cada alle immer 所 总 都; some:
-some sometimes few any некоторые algunos; only: only только solo nur 只; least: least minimum
-min; most: most maximum max; almost: almost nearly почти casi; must: must should должен debe
-muss 必; may: may can could might puede pueden можно kann darf 可""")
+keinem keiner keines nie niemals ohne beendet 不 没 未 无 禁 ない せん; all: all each everyone
+always все всех всегда todos todas siempre cada alle immer 所 总 都; some: some sometimes few any
+некоторые algunos; only: only только solo nur 只; least: least minimum min; most: most maximum max;
+almost: almost nearly почти casi; must: must should должен debe muss 必; may: may can could might
+puede pueden можно kann darf 可""")
 # Words that announce a new state of affairs.
 _CHANGES = Regex(
     "(?:now|anymore|longer|new|since|paso|стал[аио]?)$|moved|migrat|switch|replac|rais|lowered|"
@@ -1314,8 +1313,6 @@ _VOICES = {
     "es": (Regex("(|.*? )se (\\w{3,}?)(?:an?|en?)( .*|)"), Regex("()(\\w{3,}?)[aei]mos( .*)")),
     "ru": (Regex("(|.*? )(\\w{3,}?)(?:[еи]|[уюая])тся( .*|)"),
            Regex("(|.*? )(\\w{3,}?)(?:[еи]м|[уюая]т)( .*|)"))}
-_NOMINATIVE = str.maketrans("ую", "ая")
-_MAX_WORDS = 200  # longer texts are the same only word by word
 
 
 def _plain(every: Sequence[str]) -> list[tuple[str, str]]:
@@ -1403,7 +1400,7 @@ def facts(text: str) -> Facts:
         _LEXICON, key=lambda name: len(_LEXICON[name].keys() & plain))
     if _DIGIT.search(text) or not _NUMBERS.keys().isdisjoint(words):
         words = _measured(words, lang)
-    movable = len(words) <= _MAX_WORDS and _FIXED.isdisjoint(words)
+    movable = len(words) <= 200 and _FIXED.isdisjoint(words)    # longer: only word by word
     if movable:
         words = _turned([word for word in words if _LEXICON[lang].get(word) != "drop"])
     signs = frozenset(map(_SIGNS.__getitem__, _SIGNS.keys() & units.union(words)))
@@ -1427,10 +1424,6 @@ def _fronted(front: tuple[str, ...], back: tuple[str, ...], roles: dict[str, str
              whole: bool) -> bool:
     """Whether `back` is `front` with the marked phrase at its start moved to the end or before
     another one, or changed with the subject across the verb (not in a list: `whole`).
-
-    >>> _fronted(("on", "deploy", "tests", "run"), ("tests", "run", "on", "deploy"),
-    ...          _LEXICON["en"], True)
-    True
     """
     role, moves = roles.get(front[0], ""), ("prep", "clause", "time")
     if role not in moves or front[0] in _EACH and roles.get(front[1]) != "day":
@@ -1462,35 +1455,22 @@ def _past(verb: str) -> bool:
 
 
 def _agentless(known: Facts, active: bool) -> tuple[str, tuple[str, ...]] | None:
-    """(verb, the other words) of a text that names nobody who does it, in one voice or the other.
-
-    >>> _agentless(facts("Logs are stored for days"), active=False)
-    ('stor', ('logs', 'for', 'days'))
-    >>> _agentless(facts("We store logs for days"), active=True)
-    ('stor', ('logs', 'for', 'days'))
-    """
+    """(verb, the other words) of a text without who does it, in one or the other voice."""
     voices = _VOICES.get(known.lang)
     match = voices[active].fullmatch(" ".join(known.words)) if voices else None
-    if match is None:
-        return None
-    verb, base = match[2], _base(match[2])
-    if known.lang == "en" and _past(verb) == active:
+    if match is None or known.lang == "en" and _past(match[2]) == active:
         return None     # "we kept" is not "is kept", nor is "is open" "we open"
     rest = f"{match[1]}{match[3]}".split()
     if active and match[0][match.end(2):][1:2] == "т":  # "базу хранят"; "дети моют" tells who does
         done = [i for i, word in enumerate(rest) if word[-1] in "ую" and word not in _LEXICON["ru"]]
         if len(done) != 1:
             return None
-        rest[done[0]] = rest[done[0]][:-1] + rest[done[0]][-1].translate(_NOMINATIVE)
-    return base, tuple(rest)
+        rest[done[0]] = rest[done[0]][:-1] + ("а" if rest[done[0]][-1] == "у" else "я")
+    return _base(match[2]), tuple(rest)
 
 
 def _by(passive: tuple[str, ...], active: tuple[str, ...]) -> bool:
-    """Whether "X is kept by Y" meets "Y keeps X".
-
-    >>> _by(("mugs", "is", "kept", "by", "kim"), ("kim", "keeps", "mugs"))
-    True
-    """
+    """Whether "X is kept by Y" meets "Y keeps X"."""
     at = passive.index("by") if "by" in passive else 0
     if at < 3 or passive[at - 2] != "is" or len(active) != len(passive) - 2:
         return False
@@ -1642,9 +1622,8 @@ def distance(mine: int, theirs: int, shared: int, *, spaced: bool = True) -> tup
 def age_days(since: float, now: float, active: Sequence[int], idle: float) -> float:
     """Effective age in days: active days since then count 1, idle ones `idle`.
 
-    A time in the future, of no sense or unknown counts as now.
-
-    `active` are the scope's active UTC days (days since 1970, sorted).
+    `active` are the scope's active UTC days (days since 1970, sorted).  A time in the future, of
+    no sense or unknown counts as now.
 
     >>> age_days(1 * DAY_S, 11 * DAY_S, [2, 3], 0.2), age_days(5.0, 1.0, [], 0.2)
     (3.6, 0.0)
