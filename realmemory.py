@@ -1715,7 +1715,7 @@ _DIRECTIVE = Regex("|".join((
     "(?:指示|命令|ルール)[^。\\n]{0,12}(?:無視|忘れ)",
 )), re.I)
 # A text without any of these needs no pattern: 50 microseconds less for most.
-_SECRET_HINTS = tuple("""-----begin akia asia ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- xox sk-
+_SECRET_HINTS = ("api key", *"""-----begin akia asia ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- xox sk-
 sk_ rk- rk_ pk- pk_ aiza npm_ hf_ pypi- sg. eyj bearer authorization :// passw pwd passphrase secret
 api_key apikey api-key db_pass access_key accesskey accountkey token пароль contraseña clave xapp-
 whsec gocspx- hooks.slack dop_v1_ ya29.""".split())

@@ -1107,7 +1107,8 @@ def _secrets():
         "bearer": "Authorization: Bear" + "er " + letters(32), "pem": pem,
         "pem on one line": pem.replace("\n", "\\n"),
         "url": "postgres://harbour:" + letters(14) + "@db.example/port",
-        "password": "password: " + letters(12), "contraseña": "contraseña: " + letters(12)}
+        "password": "password: " + letters(12), "contraseña": "contraseña: " + letters(12),
+        "api key": "API key: " + letters(12)}
 
 
 @pytest.mark.parametrize("kind", _secrets())
