@@ -555,8 +555,7 @@ def tokens(text: str) -> list[str]:
     """
     if not text.isascii():
         text = _RUN.sub(r" \1 ", _compose(text))
-    found: list[str] = _TOKEN.findall(text)
-    return found
+    return list(_TOKEN.findall(text))
 
 
 def _run(token: str) -> tuple[str, ...]:
@@ -1177,13 +1176,15 @@ class AssemblyGraph:
 
 
 # === 9. Gate ======================================================================================
-# What two texts are to each other.  "same" is no similarity: to an embedder "port 8080" and "port
-# 8081", or a text and its denial, are closer than most paraphrases: no cosine threshold parts them.
-# So each text becomes a row of words in one spelling, and equal rows are the same, or rows where a
+# What two texts are to each other.  No cosine decides: to an embedder "port 8080" and "port 8081",
+# or a text and its denial, are closer than most paraphrases, and of pairs alike in all stems
+# paraphrases have .75-.96, "A owes B" and "B owes A", another tense or another name .75-1.0.  So
+# each text becomes a row of words in one spelling, and equal rows are the same, or rows where a
 # phrase with a marker ("on deploy") only moved, or another voice ("we keep X", "X is kept"): an
-# unforeseen word is a difference, and a missing rule costs no more than a "similar".  A model's
-# cosine decides nothing here: on pairs alike in all stems it is .75-.96 for paraphrases and
-# .75-1.0 for "A owes B", "B owes A", another tense or another name.
+# unforeseen word is a difference, and a missing rule costs no more than a "similar".
+
+_Words = tuple[str, ...]
+
 
 class Comparison(Record):
     """What two texts are to each other, the share of content in common, and why in words."""
@@ -1196,9 +1197,9 @@ class Comparison(Record):
 class Facts(Record):
     """One text analysed for comparison; every field is derived from the text alone."""
 
-    raw: tuple[str, ...]            # tokens as written, without punctuation
-    plain: tuple[str, ...]          # the same folded: equal means same
-    words: tuple[str, ...]          # the same in one spelling: phrases, quantities, no articles
+    raw: _Words                     # tokens as written, without punctuation
+    plain: _Words                   # the same folded: equal means same
+    words: _Words                   # the same in one spelling: phrases, quantities, no articles
     units: frozenset[str]           # content terms, for the overlap
     signs: frozenset[str]           # kinds of negations and quantifiers, values of _SIGNS
     lang: str                       # whose markers count, a key of _LEXICON
@@ -1317,11 +1318,8 @@ _VOICES = {
 
 def _plain(every: Sequence[str]) -> list[tuple[str, str]]:
     """(token as written, the same folded) of tokens that speak, without the punctuation."""
-    size = len(every)
-    while size and every[size - 1] in _SILENT:
-        size -= 1
     found: list[tuple[str, str]] = []
-    for i, token in enumerate(every[:size]):
+    for i, token in enumerate(every):
         word = _low(token)
         if token in _SILENT:
             if token not in ".;!。" and not (token == "," and found and found[-1][1] in _ANSWERS):
@@ -1331,6 +1329,8 @@ def _plain(every: Sequence[str]) -> list[tuple[str, str]]:
             word = "a'"  # "plan A" is not the article
         if word:    # a mark without its letter folds to nothing
             found.append((token, word))
+    while found and found[-1][0] in _SILENT:
+        found.pop()
     return found
 
 
@@ -1420,8 +1420,7 @@ def _agree(ours: Sequence[str], theirs: Sequence[str]) -> bool:
     return all(mine[word] == yours[word] for word in mine.keys() & yours.keys())
 
 
-def _fronted(front: tuple[str, ...], back: tuple[str, ...], roles: dict[str, str],
-             whole: bool) -> bool:
+def _fronted(front: _Words, back: _Words, roles: dict[str, str], whole: bool) -> bool:
     """Whether `back` is `front` with the marked phrase at its start moved to the end or before
     another one, or changed with the subject across the verb (not in a list: `whole`).
     """
@@ -1454,7 +1453,7 @@ def _past(verb: str) -> bool:
     return verb.endswith("ed") or _IRREGULAR.get(verb, verb) != verb
 
 
-def _agentless(known: Facts, active: bool) -> tuple[str, tuple[str, ...]] | None:
+def _agentless(known: Facts, active: bool) -> tuple[str, _Words] | None:
     """(verb, the other words) of a text without who does it, in one or the other voice."""
     voices = _VOICES.get(known.lang)
     match = voices[active].fullmatch(" ".join(known.words)) if voices else None
@@ -1469,7 +1468,7 @@ def _agentless(known: Facts, active: bool) -> tuple[str, tuple[str, ...]] | None
     return _base(match[2]), tuple(rest)
 
 
-def _by(passive: tuple[str, ...], active: tuple[str, ...]) -> bool:
+def _by(passive: _Words, active: _Words) -> bool:
     """Whether "X is kept by Y" meets "Y keeps X"."""
     at = passive.index("by") if "by" in passive else 0
     if at < 3 or passive[at - 2] != "is" or len(active) != len(passive) - 2:
@@ -1481,7 +1480,7 @@ def _by(passive: tuple[str, ...], active: tuple[str, ...]) -> bool:
         _base(verb) == _base(passive[at - 1]))
 
 
-def _moved(ours: tuple[str, ...], theirs: tuple[str, ...], new: Facts, old: Facts) -> bool:
+def _moved(ours: _Words, theirs: _Words, new: Facts, old: Facts) -> bool:
     """Whether the words are alike but for the place of a marked phrase."""
     if len(ours) != len(theirs) or len(ours) < 2 or sorted(ours) != sorted(theirs):
         return False
@@ -1609,9 +1608,8 @@ def distance(mine: int, theirs: int, shared: int, *, spaced: bool = True) -> tup
     ((True, 0.7272727272727273), False)
     """
     fewer, more = sorted((mine - shared, theirs - shared))
-    allowed = (2, 4) if spaced else (4, 9)
-    twin = shared > 0 and fewer <= allowed[0] and more <= allowed[1]
-    return twin, 2 * shared / (mine + theirs or 1)
+    few, many = (2, 4) if spaced else (4, 9)
+    return shared > 0 and fewer <= few and more <= many, 2 * shared / (mine + theirs or 1)
 
 
 # === 10. Decay ====================================================================================
@@ -1715,10 +1713,10 @@ _DIRECTIVE = Regex("|".join((
     "(?:指示|命令|ルール)[^。\\n]{0,12}(?:無視|忘れ)",
 )), re.I)
 # A text without any of these needs no pattern: 50 microseconds less for most.
-_SECRET_HINTS = ("api key", *"""-----begin akia asia ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- xox sk-
-sk_ rk- rk_ pk- pk_ aiza npm_ hf_ pypi- sg. eyj bearer authorization :// passw pwd passphrase secret
-api_key apikey api-key db_pass access_key accesskey accountkey token пароль contraseña clave xapp-
-whsec gocspx- hooks.slack dop_v1_ ya29.""".split())
+_SECRET_HINTS = ("api key", *"""-----begin akia asia ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- xox
+sk- sk_ rk- rk_ pk- pk_ aiza npm_ hf_ pypi- sg. eyj bearer authorization :// passw pwd passphrase
+secret api_key apikey api-key db_pass access_key accesskey accountkey token пароль contraseña clave
+xapp- whsec gocspx- hooks.slack dop_v1_ ya29.""".split())
 _DIRECTIVE_HINTS = tuple(hint.replace("_", " ") for hint in """ignor disregard forget overrid
 bypass pretend from_now act_as you_are system assistant developer <| inst] sys] reveal print repeat
 show leak exfiltrat do_not curl wget nc_ игнор забудь обращай olvida descarta haz vergiss missacht
