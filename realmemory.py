@@ -1227,8 +1227,7 @@ tag tage tagen; 7 day: week weeks неделя недели недель semana 
 bytes; 1000 byte: kb; 1000000 byte: mb megabyte megabytes мб; 1000000000 byte: gb gigabyte gigabytes
 гб; 1 g: g gram grams г; 1000 g: kg kilos кг; 1 pct: % percent процент процентов prozent; 1000: k
 thousand тыс тысяч mil; 1000000: million млн""")
-# Words and phrases of one meaning: frequencies, needs, abbreviations, spellings, contractions,
-# copulas, and openers that say nothing.
+# Words and phrases of one meaning; those of none are openers that say nothing.
 _PHRASES = _table("""@hourly: each_hour every_hour once_an_hour hourly ежечасно раз_в_час каждый_час
 cada_hora stundlich jede_stunde; @daily: each_day every_day once_a_day daily ежедневно раз_в_день
 каждый_день cada_dia diariamente taglich jeden_tag; @weekly: each_week every_week once_a_week weekly
@@ -1495,20 +1494,10 @@ def _voiced(new: Facts, old: Facts) -> bool:
     """Whether one text says in the passive what the other says in the active voice."""
     for one, other in ((new, old), (old, new)):
         done, does = _agentless(one, False), _agentless(other, True)
-        if done and does and done[0] == does[0] and _moved(done[1], does[1], one, other):
-            return True
-        if new.lang == "en" and _by(one.words, other.words):
+        if done and does and done[0] == does[0] and _moved(done[1], does[1], one, other) or (
+                new.lang == "en" and _by(one.words, other.words)):
             return True
     return False
-
-
-def _same(new: Facts, old: Facts) -> bool:
-    """Whether two texts have the same words, with a phrase moved or in two voices."""
-    return (new.plain == old.plain or new.words == old.words or
-            new.movable and old.movable and new.lang == old.lang and
-            abs(len(new.words) - len(old.words)) < 3 and
-            (_moved(new.words, old.words, new, old) or _voiced(new, old))
-            ) and _agree(new.raw, old.raw)
 
 
 @lru_cache(4096)
@@ -1565,7 +1554,11 @@ def compare(new: Facts, old: Facts) -> Comparison:
     >>> compare(facts("port is 8080"), facts("port is 8088")).reason
     'number differs: 8080 / 8088'
     """
-    if _same(new, old):
+    if (new.plain == old.plain or new.words == old.words or
+            new.movable and old.movable and new.lang == old.lang and
+            abs(len(new.words) - len(old.words)) < 3 and
+            (_moved(new.words, old.words, new, old) or _voiced(new, old))
+            ) and _agree(new.raw, old.raw):
         kind = "words" if new.plain == old.plain else "content"
         return Comparison("same", 1.0, f"same {kind}: {len(new.plain)} of {len(old.plain)} words")
     both = len(new.units & old.units)
