@@ -406,11 +406,10 @@ _EMOJI = Regex("[\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff]")
 # A number with thousands commas; a word, identifier, path, version, C++, C#; any other sign.
 _TOKEN = Regex(rf"\d{{1,3}}(?:,\d{{3}}){{1,6}}(?![\w,])"
                     rf"|{_W}+(?:(?:[./\\:@+#~=&'-]|://){_W}+)*(?:\+\+|\#)?|[^\s\w]")
-_COMPOUND = Regex(r"[\d_./\\:@+#~=&'-]|[a-z\u0430-\u044f][A-Z\u0410-\u042f]")
+_COMPOUND = Regex(r"[\d_./\\:@+#~=&'-]|[a-zа-я][A-ZА-Я]")
 _VERSION = Regex(r"[vV]\d+(?:\.\d+){1,5}")
 _SEGMENT = Regex(r"[./\\:@+#~=&]+")
-_PART = Regex(r"[A-Z\u0410-\u042f]+(?![a-z\u0430-\u044f])"
-                   rf"|[A-Z\u0410-\u042f]?[a-z\u0430-\u044f]+|\d+|(?:(?![\d_]){_W})+")
+_PART = Regex(rf"[A-ZА-Я]+(?![a-zа-я])|[A-ZА-Я]?[a-zа-я]+|\d+|(?:(?![\d_]){_W})+")
 # Long texts are normalised piece by piece: a long row of combining marks is quadratic in one piece.
 _PIECE = Regex(r"\s+|\S{1,200}")
 _ACCENT = Regex("[\u0300-\u0305\u0307-\u036f\u0591-\u05c7\u0640\u064b-\u065f\u0670]"
@@ -1291,7 +1290,7 @@ _SILENT = frozenset(",.;:!'\"`«»“”„¿¡。、・「」《》")
 _FIXED = frozenset("{ } ( ) [ ] = < > & | * @ # \\ ? ! @.".split())
 _ANSWERS = frozenset("no yes not never нет да не нельзя nein".split())
 _RAISED = {ord(raised): f"^{i}" for i, raised in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")}     # 10² is not 102
-_DIGIT, _CYRILLIC = Regex(r"\d"), Regex("[\u0430-\u044f]")
+_DIGIT, _CYRILLIC = Regex(r"\d"), Regex("[а-я]")
 _AMOUNT = Regex(r"((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.(?!\d{3}(?!\d))\d+)?)([^\W\d_]*|%)")
 # Prohibitions, clefts ("Y is what X needs") and converses ("Y is needed for X", "X needs Y"; "X
 # lives in Y", "Y holds X") in one order: (a word of such a text, the text, the same in that order).
