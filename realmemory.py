@@ -1316,8 +1316,11 @@ _VOICES = {
 
 def _plain(every: Sequence[str]) -> list[tuple[str, str]]:
     """(token as written, the same folded) of tokens that speak, without the punctuation."""
+    size = len(every)
+    while size and every[size - 1] in _SILENT:
+        size -= 1
     found: list[tuple[str, str]] = []
-    for i, token in enumerate(every):
+    for i, token in enumerate(every[:size]):
         word = _low(token)
         if token in _SILENT:
             if token not in ".;!。" and not (token == "," and found and found[-1][1] in _ANSWERS):
@@ -1327,8 +1330,6 @@ def _plain(every: Sequence[str]) -> list[tuple[str, str]]:
             word = "a'"  # "plan A" is not the article
         if word:    # a mark without its letter folds to nothing
             found.append((token, word))
-    while found and found[-1][0] in _SILENT:
-        found.pop()
     return found
 
 
