@@ -406,11 +406,10 @@ _EMOJI = Regex("[\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff]")
 # A number with thousands commas; a word, identifier, path, version, C++, C#; any other sign.
 _TOKEN = Regex(rf"\d{{1,3}}(?:,\d{{3}}){{1,6}}(?![\w,])"
                     rf"|{_W}+(?:(?:[./\\:@+#~=&'-]|://){_W}+)*(?:\+\+|\#)?|[^\s\w]")
-_COMPOUND = Regex(r"[\d_./\\:@+#~=&'-]|[a-z\u0430-\u044f][A-Z\u0410-\u042f]")
+_COMPOUND = Regex(r"[\d_./\\:@+#~=&'-]|[a-zа-я][A-ZА-Я]")
 _VERSION = Regex(r"[vV]\d+(?:\.\d+){1,5}")
 _SEGMENT = Regex(r"[./\\:@+#~=&]+")
-_PART = Regex(r"[A-Z\u0410-\u042f]+(?![a-z\u0430-\u044f])"
-                   rf"|[A-Z\u0410-\u042f]?[a-z\u0430-\u044f]+|\d+|(?:(?![\d_]){_W})+")
+_PART = Regex(rf"[A-ZА-Я]+(?![a-zа-я])|[A-ZА-Я]?[a-zа-я]+|\d+|(?:(?![\d_]){_W})+")
 # Long texts are normalised piece by piece: a long row of combining marks is quadratic in one piece.
 _PIECE = Regex(r"\s+|\S{1,200}")
 _ACCENT = Regex("[\u0300-\u0305\u0307-\u036f\u0591-\u05c7\u0640\u064b-\u065f\u0670]"
@@ -466,7 +465,6 @@ august август agost|septem сентяб septie|octob октябр octubr o
 decemb декабр diciem dezemb
 """.strip().replace("\n", "|").split("|") for form in line.split()}
 
-_SIBILANT = ("sses", "shes", "ches", "xes", "zes")
 _VERBAL = Regex("(.*[aeiouy].*?)(?:edly|ingly|ed|ing|ly)")
 _ROMANCE = Regex(
     "(.{3,}?)(?:amiento|imiento|aciones|iciones|acion|icion|adora?|mente|ando|iendo|yendo|aron"
@@ -534,7 +532,7 @@ _stem = lru_cache(1 << 14)(stem)         # parts of identifiers come through her
 def _latin(word: str) -> str:
     """word without English and Romance inflection."""
     if word.endswith("s") and not word.endswith(("ss", "us", "is")):
-        word = word[:-2] if word.endswith(_SIBILANT) else word[:-1]
+        word = word[:-2] if word.endswith(("sses", "shes", "ches", "xes", "zes")) else word[:-1]
     if word.endswith(("ie", "ied")) and len(word) > 3:
         word = word[:word.rindex("ie")] + "y"
     match = _VERBAL.fullmatch(word)
@@ -544,8 +542,8 @@ def _latin(word: str) -> str:
             word = word[:-1]
     match = _ROMANCE.fullmatch(word)
     word = match[1] if match else word
-    soft = word[-1] == "i" or word[-1] == "y" and word[-2] not in "aeiou"     # party, not deploy
-    return word[:-1] if soft and len(word) > 3 else word
+    soft = len(word) > 3 and (word[-1] == "i" or word[-1] == "y" and word[-2] not in "aeiou")
+    return word[:-1] if soft else word      # party, not deploy
 
 
 def tokens(text: str) -> list[str]:
@@ -556,20 +554,7 @@ def tokens(text: str) -> list[str]:
     """
     if not text.isascii():
         text = _RUN.sub(r" \1 ", _compose(text))
-    found: list[str] = _TOKEN.findall(text)
-    return found
-
-
-def _kind(token: str) -> str:
-    """What a token is: w word, n number, i identifier, c run of an unspaced script, s sign."""
-    if _RUN.match(token):
-        return "c"
-    if len(token) == 1 and not (token.isalnum() or token == "_"):
-        return "s"
-    plain = token.replace("'", "")
-    if not _COMPOUND.search(plain):
-        return "w"
-    return "i" if any(c.isalpha() for c in plain) else "n"
+    return list(_TOKEN.findall(text))
 
 
 def _run(token: str) -> tuple[str, ...]:
@@ -605,20 +590,19 @@ def _identifier(token: str) -> tuple[str, ...]:
 
 def _expand(token: str) -> tuple[str, ...]:
     """The index terms of one token; a sign has none unless it is an emoji."""
-    what = _kind(token)
-    if what == "c":
+    if _RUN.match(token):
         return _run(token)
-    if what == "s":
+    if len(token) == 1 and not (token.isalnum() or token == "_"):
         return (token,) if _EMOJI.match(token) else ()
     if "'" in token:
         if token.lower().endswith("n't"):
             return ("not",)                                   # its head is a stop word: do, was, wo
         return tuple(term for piece in token.split("'") for term in _look_up(piece))
-    if what == "w":
+    if not _COMPOUND.search(token):
         return (stem(_low(token)),)
     if token[-1] in "+#":                                     # C++, C#, F#
         return (_low(token)[:64],)
-    return _numeral(token) if what == "n" else _identifier(token)
+    return _identifier(token) if any(map(str.isalpha, token)) else _numeral(token)
 
 
 _cached = lru_cache(1 << 14)(_expand)
@@ -1177,13 +1161,15 @@ class AssemblyGraph:
 
 
 # === 9. Gate ======================================================================================
-# What two texts are to each other.  "same" is no similarity: to an embedder "port 8080" and "port
-# 8081", or a text and its denial, are closer than most paraphrases: no cosine threshold parts them.
-# So each text becomes a row of words in one spelling, and equal rows are the same, or rows where a
+# What two texts are to each other.  No cosine decides: to an embedder "port 8080" and "port 8081",
+# or a text and its denial, are closer than most paraphrases, and of pairs alike in all stems
+# paraphrases have .75-.96, "A owes B" and "B owes A", another tense or another name .75-1.0.  So
+# each text becomes a row of words in one spelling, and equal rows are the same, or rows where a
 # phrase with a marker ("on deploy") only moved, or another voice ("we keep X", "X is kept"): an
-# unforeseen word is a difference, and a missing rule costs no more than a "similar".  A model's
-# cosine decides nothing here: on pairs alike in all stems it is .75-.96 for paraphrases and
-# .75-1.0 for "A owes B", "B owes A", another tense or another name.
+# unforeseen word is a difference, and a missing rule costs no more than a "similar".
+
+_Words = tuple[str, ...]
+
 
 class Comparison(Record):
     """What two texts are to each other, the share of content in common, and why in words."""
@@ -1196,9 +1182,9 @@ class Comparison(Record):
 class Facts(Record):
     """One text analysed for comparison; every field is derived from the text alone."""
 
-    raw: tuple[str, ...]            # tokens as written, without punctuation
-    plain: tuple[str, ...]          # the same folded: equal means same
-    words: tuple[str, ...]          # the same in one spelling: phrases, quantities, no articles
+    raw: _Words                     # tokens as written, without punctuation
+    plain: _Words                   # the same folded: equal means same
+    words: _Words                   # the same in one spelling: phrases, quantities, no articles
     units: frozenset[str]           # content terms, for the overlap
     signs: frozenset[str]           # kinds of negations and quantifiers, values of _SIGNS
     lang: str                       # whose markers count, a key of _LEXICON
@@ -1226,8 +1212,7 @@ tag tage tagen; 7 day: week weeks неделя недели недель semana 
 bytes; 1000 byte: kb; 1000000 byte: mb megabyte megabytes мб; 1000000000 byte: gb gigabyte gigabytes
 гб; 1 g: g gram grams г; 1000 g: kg kilos кг; 1 pct: % percent процент процентов prozent; 1000: k
 thousand тыс тысяч mil; 1000000: million млн""")
-# Words and phrases of one meaning: frequencies, needs, abbreviations, spellings, contractions,
-# copulas, and openers that say nothing.
+# Words and phrases of one meaning; those of none are openers that say nothing.
 _PHRASES = _table("""@hourly: each_hour every_hour once_an_hour hourly ежечасно раз_в_час каждый_час
 cada_hora stundlich jede_stunde; @daily: each_day every_day once_a_day daily ежедневно раз_в_день
 каждый_день cada_dia diariamente taglich jeden_tag; @weekly: each_week every_week once_a_week weekly
@@ -1268,26 +1253,22 @@ _EACH = frozenset("each cada каждый каждую каждое jeden".split
 # Signs: the kind of difference that a word makes.
 _SIGNS = _table("""not: not no never @forbid nor neither none nobody nothing without dropped не нет
 нельзя никто никогда ничего без отказались ni nunca nadie nada sin dejo nicht kein keine keinen
-keinem keiner keines nie niemals ohne beendet 不 没 未 无 禁 ない せん;
-all: all each everyone always все всех всегда todos todas siempre cada alle immer 所 总 都; some:
-some sometimes few any некоторые algunos; only: only только solo nur 只; least: least minimum
-min; most: most maximum max; almost: almost nearly почти casi; must: must should должен debe
-muss 必; may: may can could might puede pueden можно kann darf 可""")
+keinem keiner keines nie niemals ohne beendet 不 没 未 无 禁 ない せん; all: all each everyone
+always все всех всегда todos todas siempre cada alle immer 所 总 都; some: some sometimes few any
+некоторые algunos; only: only только solo nur 只; least: least minimum min; most: most maximum max;
+almost: almost nearly почти casi; must: must should должен debe muss 必; may: may can could might
+puede pueden можно kann darf 可""")
 # Words that announce a new state of affairs.
 _CHANGES = Regex(
     "(?:now|anymore|longer|new|since|paso|стал[аио]?)$|moved|migrat|switch|replac|rais|lowered|"
     "increas|reduc|renam|chang|cancel|retired|became|upgrad|теперь|переех|перен|перев|подня|сниз|"
     "увелич|уменьш|смени|замени|ahora|subio|cambi|jetzt|erhoht|换|改|现|変")
-# Opposites by the start of a word: one side / the other.
-_SIDES: dict[str, int] = {}
-for _n, _row in enumerate("""\
-allow permit разреш можно permite erlaub 允 / forbid prohib
-disallow запрещ verbot; enabl включ activ / disabl выключ отключ desactiv; shared public общ /
-private separate отдельн; open / clos lock; start begin / end finish stop; mandator requir
-обязательн / option необязательн; on / off; before / after; read / write; encrypt
-/ clear plain""".split(";"), 1):
-    for _sign, _side_words in zip((_n, -_n), _row.split("/"), strict=True):
-        _SIDES |= dict.fromkeys(_side_words.split(), _sign)
+# Opposites by the start of a word: side n denies side -n.
+_SIDES = {word: int(side) for word, side in _table("""1: allow permit разреш можно permite erlaub
+允; -1: forbid prohib disallow запрещ verbot; 2: enabl включ activ; -2: disabl выключ отключ
+desactiv; 3: shared public общ; -3: private separate отдельн; 4: open; -4: clos lock; 5: start
+begin; -5: end finish stop; 6: mandator requir обязательн; -6: option необязательн; 7: on; -7: off;
+8: before; -8: after; 9: read; -9: write; 10: encrypt; -10: clear plain""").items()}
 _PREFIXES = "un in im ir non dis des не".split()
 
 _SILENT = frozenset(",.;:!'\"`«»“”„¿¡。、・「」《》")
@@ -1295,10 +1276,21 @@ _SILENT = frozenset(",.;:!'\"`«»“”„¿¡。、・「」《》")
 _FIXED = frozenset("{ } ( ) [ ] = < > & | * @ # \\ ? ! @.".split())
 _ANSWERS = frozenset("no yes not never нет да не нельзя nein".split())
 _RAISED = {ord(raised): f"^{i}" for i, raised in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")}     # 10² is not 102
-_DIGIT, _CYRILLIC = Regex(r"\d"), Regex("[\u0430-\u044f]")
+_DIGIT, _CYRILLIC = Regex(r"\d"), Regex("[а-я]")
 _AMOUNT = Regex(r"((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.(?!\d{3}(?!\d))\d+)?)([^\W\d_]*|%)")
-# A Russian verb in a prohibition, without its ending.
-_PROHIBITED = {"нельзя": Regex(r"(\S+?)и?ть"), "не": Regex(r"(\S+?)(?:и?ть|(?<!л)и|(?<=[аяу])й)")}
+# Prohibitions, clefts ("Y is what X needs") and converses ("Y is needed for X", "X needs Y"; "X
+# lives in Y", "Y holds X") in one order: (a word of such a text, the text, the same in that order).
+_NEED = "^(?!.* @holds |.* need (?:.* )?need )"
+_TURNS = [(word, Regex(text), order) for word, text, order in (
+    ("do not", "^ do not ", " @forbid "), ("never", "^ never ", " @forbid "),
+    ("нельзя", r"^ нельзя (\S+?)и?ть ", r" @forbid \1 "),
+    ("не", r"^ не (\S+?)(?:и?ть|(?<!л)и|(?<=[аяу])й) ", r" @forbid \1 "),
+    ("what", r"^((?: (?!what |where )\S+)+) is what (.*)", r" \2\1 "),
+    ("where", r"^((?: (?!what |where )\S+)+) is where (.*)", r" \2in\1 "),
+    ("need", _NEED + " need (?!for |para )(.+?) (?:for|para) (?:para )?(.*)", r" need \1 for \2"),
+    ("need", _NEED + "(.+) is need (?:for|para) (?:para )?(.*)", r" need\1 for \2"),
+    ("need", _NEED + "(?! need .* for ) (?:para )?(.*?)need (.*)", r" need \2for \1"),
+    ("@holds", "^(?!.* @holds (?:.* )?@holds )(.*) @holds (.*)", r" \2live in\1 "))]
 # How a text says what is done with no word of who does it: "X is kept", "we keep X", by language;
 # (words before, verb without its ending, words after).
 _VOICES = {
@@ -1306,8 +1298,6 @@ _VOICES = {
     "es": (Regex("(|.*? )se (\\w{3,}?)(?:an?|en?)( .*|)"), Regex("()(\\w{3,}?)[aei]mos( .*)")),
     "ru": (Regex("(|.*? )(\\w{3,}?)(?:[еи]|[уюая])тся( .*|)"),
            Regex("(|.*? )(\\w{3,}?)(?:[еи]м|[уюая]т)( .*|)"))}
-_NOMINATIVE = str.maketrans("ую", "ая")
-_MAX_WORDS = 200  # longer texts are the same only word by word
 
 
 def _plain(every: Sequence[str]) -> list[tuple[str, str]]:
@@ -1369,30 +1359,12 @@ def _measured(words: list[str], lang: str) -> list[str]:
 
 
 def _turned(words: list[str]) -> list[str]:
-    """The words with prohibitions, clefts ("Y is what X needs") and converses ("Y is needed for X",
-    "X needs Y"; "X lives in Y", "Y holds X") in one order.
-    """
-    if words[:2] == ["do", "not"] or words[:1] == ["never"]:
-        words = ["@forbid", *words[1 + (words[0] == "do"):]]
-    pattern = _PROHIBITED.get(words[0]) if words[1:] else None
-    if pattern and (verb := pattern.fullmatch(words[1])):
-        words = ["@forbid", verb[1], *words[2:]]
-    at = next((i for i, word in enumerate(words) if word in ("what", "where")), 0)
-    if at > 1 and words[at - 1] == "is":
-        words = [*words[at + 1:], *["in"] * (words[at] == "where"), *words[:at - 1]]
-    if words.count("@holds") == 1:
-        at = words.index("@holds")
-        return [*words[at + 1:], "live", "in", *words[:at]]
-    if words.count("need") != 1:
-        return words
-    at = words.index("need")
-    before, after = words[:at], words[at + 1:]
-    whom = next((i for i, word in enumerate(after) if word in ("for", "para")), -1)
-    if before[-1:] == ["is"] and whom == 0:
-        before, after = after[1:], before[:-1]
-    elif not before and whom > 0:
-        before, after = after[whom + 1:], after[:whom]
-    return ["need", *after, "for", *before[before[:1] == ["para"]:]]
+    """The words of a text with a turn of _TURNS in its one order."""
+    text = f" {' '.join(words)} "
+    for word, pattern, order in _TURNS:
+        if word in text:
+            text = pattern.sub(order, text)
+    return text.split()
 
 
 def facts(text: str) -> Facts:
@@ -1413,7 +1385,7 @@ def facts(text: str) -> Facts:
         _LEXICON, key=lambda name: len(_LEXICON[name].keys() & plain))
     if _DIGIT.search(text) or not _NUMBERS.keys().isdisjoint(words):
         words = _measured(words, lang)
-    movable = len(words) <= _MAX_WORDS and _FIXED.isdisjoint(words)
+    movable = len(words) <= 200 and _FIXED.isdisjoint(words)    # longer: only word by word
     if movable:
         words = _turned([word for word in words if _LEXICON[lang].get(word) != "drop"])
     signs = frozenset(map(_SIGNS.__getitem__, _SIGNS.keys() & units.union(words)))
@@ -1433,31 +1405,25 @@ def _agree(ours: Sequence[str], theirs: Sequence[str]) -> bool:
     return all(mine[word] == yours[word] for word in mine.keys() & yours.keys())
 
 
-def _fronted(front: tuple[str, ...], back: tuple[str, ...], roles: dict[str, str],
-             whole: bool) -> bool:
+def _fronted(front: _Words, back: _Words, roles: dict[str, str], whole: bool) -> bool:
     """Whether `back` is `front` with the marked phrase at its start moved to the end or before
     another one, or changed with the subject across the verb (not in a list: `whole`).
-
-    >>> _fronted(("on", "deploy", "tests", "run"), ("tests", "run", "on", "deploy"),
-    ...          _LEXICON["en"], True)
-    True
     """
-    role, size, moves = roles.get(front[0], ""), len(front), ("prep", "clause", "time")
+    role, moves = roles.get(front[0], ""), ("prep", "clause", "time")
     if role not in moves or front[0] in _EACH and roles.get(front[1]) != "day":
         return False
-    for end in range(1 + (role != "time"), size):
+    for end in range(1 + (role != "time"), len(front)):
         phrase, rest = front[:end], front[end:]
         if role == "time" and roles.get(phrase[-1]) not in ("time", "day", "prep"):
             return False
-        for at in range(1, size - end + 1):  # not within what it moves behind
-            if (*rest[:at], *phrase, *rest[at:]) == back and (
-                    at == size - end or roles.get(rest[at]) in moves and rest[at] != front[0]):
-                return True
-        verb = 1 + (rest[0] in ("se", "is"))
-        if not whole and role != "clause" and (*rest[verb:], *rest[:verb], *phrase) == back:
-            return True
-        if rest[0] in ("is", "ist", "wird") and any(  # "sonntags wird X gesichert"
-                (*rest[1:at], rest[0], *phrase, *rest[at:]) == back for at in range(2, len(rest))):
+        rows = [(*rest[:at], *phrase, *rest[at:]) for at in range(1, len(rest) + 1)
+                if at == len(rest) or roles.get(rest[at]) in moves and rest[at] != front[0]]
+        if not whole and role != "clause":
+            verb = 1 + (rest[0] in ("se", "is"))
+            rows.append((*rest[verb:], *rest[:verb], *phrase))
+        if rest[0] in ("is", "ist", "wird"):  # "sonntags wird X gesichert"
+            rows += [(*rest[1:at], rest[0], *phrase, *rest[at:]) for at in range(2, len(rest))]
+        if back in rows:
             return True
     return False
 
@@ -1472,36 +1438,23 @@ def _past(verb: str) -> bool:
     return verb.endswith("ed") or _IRREGULAR.get(verb, verb) != verb
 
 
-def _agentless(known: Facts, active: bool) -> tuple[str, tuple[str, ...]] | None:
-    """(verb, the other words) of a text that names nobody who does it, in one voice or the other.
-
-    >>> _agentless(facts("Logs are stored for days"), active=False)
-    ('stor', ('logs', 'for', 'days'))
-    >>> _agentless(facts("We store logs for days"), active=True)
-    ('stor', ('logs', 'for', 'days'))
-    """
+def _agentless(known: Facts, active: bool) -> tuple[str, _Words] | None:
+    """(verb, the other words) of a text without who does it, in one or the other voice."""
     voices = _VOICES.get(known.lang)
     match = voices[active].fullmatch(" ".join(known.words)) if voices else None
-    if match is None:
-        return None
-    verb, base = match[2], _base(match[2])
-    if known.lang == "en" and _past(verb) == active:
+    if match is None or known.lang == "en" and _past(match[2]) == active:
         return None     # "we kept" is not "is kept", nor is "is open" "we open"
     rest = f"{match[1]}{match[3]}".split()
     if active and match[0][match.end(2):][1:2] == "т":  # "базу хранят"; "дети моют" tells who does
         done = [i for i, word in enumerate(rest) if word[-1] in "ую" and word not in _LEXICON["ru"]]
         if len(done) != 1:
             return None
-        rest[done[0]] = rest[done[0]][:-1] + rest[done[0]][-1].translate(_NOMINATIVE)
-    return base, tuple(rest)
+        rest[done[0]] = rest[done[0]][:-1] + ("а" if rest[done[0]][-1] == "у" else "я")
+    return _base(match[2]), tuple(rest)
 
 
-def _by(passive: tuple[str, ...], active: tuple[str, ...]) -> bool:
-    """Whether "X is kept by Y" meets "Y keeps X".
-
-    >>> _by(("mugs", "is", "kept", "by", "kim"), ("kim", "keeps", "mugs"))
-    True
-    """
+def _by(passive: _Words, active: _Words) -> bool:
+    """Whether "X is kept by Y" meets "Y keeps X"."""
     at = passive.index("by") if "by" in passive else 0
     if at < 3 or passive[at - 2] != "is" or len(active) != len(passive) - 2:
         return False
@@ -1512,7 +1465,7 @@ def _by(passive: tuple[str, ...], active: tuple[str, ...]) -> bool:
         _base(verb) == _base(passive[at - 1]))
 
 
-def _moved(ours: tuple[str, ...], theirs: tuple[str, ...], new: Facts, old: Facts) -> bool:
+def _moved(ours: _Words, theirs: _Words, new: Facts, old: Facts) -> bool:
     """Whether the words are alike but for the place of a marked phrase."""
     if len(ours) != len(theirs) or len(ours) < 2 or sorted(ours) != sorted(theirs):
         return False
@@ -1527,23 +1480,10 @@ def _voiced(new: Facts, old: Facts) -> bool:
     """Whether one text says in the passive what the other says in the active voice."""
     for one, other in ((new, old), (old, new)):
         done, does = _agentless(one, False), _agentless(other, True)
-        if done and does and done[0] == does[0] and _moved(done[1], does[1], one, other):
-            return True
-        if new.lang == "en" and _by(one.words, other.words):
+        if done and does and done[0] == does[0] and _moved(done[1], does[1], one, other) or (
+                new.lang == "en" and _by(one.words, other.words)):
             return True
     return False
-
-
-def _same(new: Facts, old: Facts) -> bool:
-    """Whether two texts have the same words, in this order or with a phrase elsewhere, or in
-    another voice.
-    """
-    if new.plain == old.plain or new.words == old.words:
-        return _agree(new.raw, old.raw)
-    return (new.movable and old.movable and new.lang == old.lang and
-            abs(len(new.words) - len(old.words)) < 3 and
-            (_moved(new.words, old.words, new, old) or _voiced(new, old)) and
-            _agree(new.raw, old.raw))
 
 
 @lru_cache(4096)
@@ -1563,15 +1503,6 @@ def _opposed(left: list[str], right: list[str]) -> str:
                  for word in words for prefix in _PREFIXES if prefix + word in others), "")
 
 
-def _denied(left: list[str], right: list[str], signs: frozenset[str]) -> str:
-    """Why two texts with these words and signs of their own exclude each other, or ""."""
-    opposed = _opposed(left, right)
-    if bool(opposed) != ("not" in signs):  # "not disabled" is "enabled"
-        return f"opposites: {opposed}" if opposed else "negation differs"
-    one_sided = not opposed and (len(signs) > 1 or "only" in signs)
-    return f"{' and '.join(sorted(signs))} differs" if one_sided else ""
-
-
 def _difference(new: Facts, old: Facts, most: float) -> tuple[str, str]:
     """(relation, reason) of texts that are not the same; most: the larger share in common."""
     left, right, signs = _own(new, old), _own(old, new), new.signs ^ old.signs
@@ -1587,9 +1518,12 @@ def _difference(new: Facts, old: Facts, most: float) -> tuple[str, str]:
         return "update", f"{kind} differs: {' '.join(ours[:5])} / {' '.join(theirs[:5])}"
     if any(map(_CHANGES.match, left + right)):
         return "update", f"a change: {shown}"
-    denied = _denied(left, right, signs) if most >= 0.3 else ""
-    if denied:
-        return "contradiction", denied
+    if most >= 0.3:
+        opposed = _opposed(left, right)
+        if bool(opposed) != ("not" in signs):  # "not disabled" is "enabled"
+            return "contradiction", f"opposites: {opposed}" if opposed else "negation differs"
+        if not opposed and (len(signs) > 1 or "only" in signs):
+            return "contradiction", f"{' and '.join(sorted(signs))} differs"
     return "similar", f"content differs: {shown}" if left or right else "order or case differs"
 
 
@@ -1606,7 +1540,11 @@ def compare(new: Facts, old: Facts) -> Comparison:
     >>> compare(facts("port is 8080"), facts("port is 8088")).reason
     'number differs: 8080 / 8088'
     """
-    if _same(new, old):
+    if (new.plain == old.plain or new.words == old.words or
+            new.movable and old.movable and new.lang == old.lang and
+            abs(len(new.words) - len(old.words)) < 3 and
+            (_moved(new.words, old.words, new, old) or _voiced(new, old))
+            ) and _agree(new.raw, old.raw):
         kind = "words" if new.plain == old.plain else "content"
         return Comparison("same", 1.0, f"same {kind}: {len(new.plain)} of {len(old.plain)} words")
     both = len(new.units & old.units)
@@ -1649,9 +1587,8 @@ def distance(mine: int, theirs: int, shared: int, *, spaced: bool = True) -> tup
     ((True, 0.7272727272727273), False)
     """
     fewer, more = sorted((mine - shared, theirs - shared))
-    allowed = (2, 4) if spaced else (4, 9)
-    twin = shared > 0 and fewer <= allowed[0] and more <= allowed[1]
-    return twin, 2 * shared / (mine + theirs or 1)
+    few, many = (2, 4) if spaced else (4, 9)
+    return shared > 0 and fewer <= few and more <= many, 2 * shared / (mine + theirs or 1)
 
 
 # === 10. Decay ====================================================================================
@@ -1662,9 +1599,8 @@ def distance(mine: int, theirs: int, shared: int, *, spaced: bool = True) -> tup
 def age_days(since: float, now: float, active: Sequence[int], idle: float) -> float:
     """Effective age in days: active days since then count 1, idle ones `idle`.
 
-    A time in the future, of no sense or unknown counts as now.
-
-    `active` are the scope's active UTC days (days since 1970, sorted).
+    `active` are the scope's active UTC days (days since 1970, sorted).  A time in the future, of
+    no sense or unknown counts as now.
 
     >>> age_days(1 * DAY_S, 11 * DAY_S, [2, 3], 0.2), age_days(5.0, 1.0, [], 0.2)
     (3.6, 0.0)
@@ -1756,10 +1692,10 @@ _DIRECTIVE = Regex("|".join((
     "(?:指示|命令|ルール)[^。\\n]{0,12}(?:無視|忘れ)",
 )), re.I)
 # A text without any of these needs no pattern: 50 microseconds less for most.
-_SECRET_HINTS = tuple("""-----begin akia asia ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- xox sk-
-sk_ rk- rk_ pk- pk_ aiza npm_ hf_ pypi- sg. eyj bearer authorization :// passw pwd passphrase secret
-api_key apikey api-key db_pass access_key accesskey accountkey token пароль contraseña clave xapp-
-whsec gocspx- hooks.slack dop_v1_ ya29.""".split())
+_SECRET_HINTS = ("api key", *"""-----begin akia asia ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- xox
+sk- sk_ rk- rk_ pk- pk_ aiza npm_ hf_ pypi- sg. eyj bearer authorization :// passw pwd passphrase
+secret api_key apikey api-key db_pass access_key accesskey accountkey token пароль contraseña clave
+xapp- whsec gocspx- hooks.slack dop_v1_ ya29.""".split())
 _DIRECTIVE_HINTS = tuple(hint.replace("_", " ") for hint in """ignor disregard forget overrid
 bypass pretend from_now act_as you_are system assistant developer <| inst] sys] reveal print repeat
 show leak exfiltrat do_not curl wget nc_ игнор забудь обращай olvida descarta haz vergiss missacht
@@ -1781,10 +1717,9 @@ def redacted(text: str) -> tuple[str, tuple[str, ...]]:
     >>> redacted("password: see the vault")[1]
     ()
     """
-    kinds: list[str] = []
-    low = text.lower()
-    if not any(map(low.__contains__, _SECRET_HINTS)):
+    if not any(map(text.lower().__contains__, _SECRET_HINTS)):
         return text, ()
+    kinds: list[str] = []
 
     def mark(match: re.Match[str]) -> str:
         kind = match.lastgroup or "secret"
@@ -1802,9 +1737,8 @@ def suspicion(text: str) -> str:
     """
     if not text.isascii() and _HIDDEN.search(text):
         return "hidden characters"
-    plain = text if text.isascii() else fold(text)
-    low = plain.lower()
-    if any(map(low.__contains__, _DIRECTIVE_HINTS)) and (
+    plain = fold(text)
+    if any(map(plain.__contains__, _DIRECTIVE_HINTS)) and (
             _DIRECTIVE.search(re.sub(r"[\s\x85]+", " ", plain)) or _ROLE.search(plain)):
         return "directive-shaped text"
     return ""
@@ -1812,9 +1746,9 @@ def suspicion(text: str) -> str:
 
 def storable(text: str) -> str:
     """The text with NULs removed, surrogate pairs joined, lone ones replaced; else untouched."""
-    if text.isascii():
-        return text.replace("\x00", "")
-    return text.replace("\x00", "").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    text = text.replace("\x00", "")
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode(
+        "utf-16", "replace")
 
 
 def clean(value: Any, key: str = "") -> Any:

@@ -965,6 +965,7 @@ def test_another_voice_or_place_of_a_phrase_is_the_same(a, b):
     ("10² gulls", "102 gulls"), ("f(a, b) opens", "f(b, a) opens"),
     ("The hull is painted by Friday", "Friday paints the hull"),
     ("Ayuda a Ana Pedro", "Ayuda Ana a Pedro"), ("Die Tür ist zu", "Die Tür wird zu"),
+    ("Oars are kept by Y", "Oars are Y by kept"),        # a verb of one letter broke the comparison
     ("Send it to the US team", "Send it to the us team")])
 def test_what_only_looks_like_another_voice_or_order_is_kept_apart(a, b):
     assert _relation(a, b) != "same"
@@ -1106,7 +1107,8 @@ def _secrets():
         "bearer": "Authorization: Bear" + "er " + letters(32), "pem": pem,
         "pem on one line": pem.replace("\n", "\\n"),
         "url": "postgres://harbour:" + letters(14) + "@db.example/port",
-        "password": "password: " + letters(12), "contraseña": "contraseña: " + letters(12)}
+        "password": "password: " + letters(12), "contraseña": "contraseña: " + letters(12),
+        "api key": "API key: " + letters(12)}
 
 
 @pytest.mark.parametrize("kind", _secrets())
