@@ -871,7 +871,9 @@ def quantised_cosine(a: Sequence[Any], b: Sequence[Any]) -> float:
 # moved recall@10 on real dialogue by 7 to 8 points.
 # A pointer is one 32-bit number, id << 8 | impact, so a bucket is one sorted array that SQLite
 # hands over as it is, and a look-up is a bisection; ids reach 16.7 million.  The rarest units are
-# summed whole; the others, once enough pointers were, only raise the best candidates so far.
+# summed whole; the others, once enough pointers were, only raise the best candidates so far.  At
+# 100,000 traces a whole recall takes 5 ms, FTS5's bm25 over the OR of the same words 84, a numpy
+# scan of 384-d vectors 11.5 (`python bench.py scale 100000`).
 
 UNIT_BITS = 22
 N_UNITS = 1 << UNIT_BITS
@@ -1697,9 +1699,9 @@ sk- sk_ rk- rk_ pk- pk_ aiza npm_ hf_ pypi- sg. eyj bearer authorization :// pas
 secret api_key apikey api-key db_pass access_key accesskey accountkey token пароль contraseña clave
 xapp- whsec gocspx- hooks.slack dop_v1_ ya29.""".split())
 _DIRECTIVE_HINTS = tuple(hint.replace("_", " ") for hint in """ignor disregard forget overrid
-bypass pretend from_now act_as you_are system assistant developer <| inst] sys] reveal print repeat
-show leak exfiltrat do_not curl wget nc_ игнор забудь обращай olvida descarta haz vergiss missacht
-忽略 无视 忘记 指示 命令 ルール""".split())
+bypass pretend from_now act_as you_are system assistant developer <| <im <endof inst] sys] reveal
+print repeat show leak exfiltrat do_not curl wget nc_ игнор забудь обращай olvida descarta haz
+vergiss missacht 忽略 无视 忘记 指示 命令 ルール""".split())
 _ROLE = Regex(r"(?:^|[\n\r\u2028\u2029\x85])[ \t]*(?:system|assistant|developer)[ \t]*:", re.I)
 _HIDDEN = Regex("[\u202a-\u202e\u2066-\u2069\U000e0000-\U000e01ef]")
 _CONTROL = Regex("[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u200b\u200e\u200f\u2028-\u202e"
