@@ -1670,7 +1670,7 @@ def abstain(run: Run, args: argparse.Namespace) -> None:
         if len(corpora) < 2:
             run.skip(path.name, "one store only: no other one to ask")
             continue
-        asked = ask_around(corpora, args.config)
+        asked = ask_around(corpora, args.config, model_in(args.model))
         label = path.name.split(".")[0]
         run.table(f"{label}: share refused at the default threshold", list(refusal_rows(asked)))
         own, swapped = (
@@ -1859,14 +1859,18 @@ class Asked(NamedTuple):
     confidence: float
 
 
-def ask_around(corpora: Sequence[Corpus], config: MemoryConfig) -> list[Asked]:
+def ask_around(
+    corpora: Sequence[Corpus], config: MemoryConfig, embedder: object = None
+) -> list[Asked]:
     """Every cue asked in its own store and in the next, there also with that store's names."""
     asked = []
     for i, corpus in enumerate(corpora):
         guest = corpora[i - 1]
         names = dict(zip(speakers(guest), speakers(corpus), strict=False))
         with scratch() as folder:
-            engine = RealMemory(folder, config, now=after_last(corpus.docs))
+            engine = RealMemory(
+                folder, config, now=after_last(corpus.docs), embedder=embedder
+            )
             engine.write(corpus.docs)
             for where, queries in (("own", corpus.queries), ("other", guest.queries)):
                 asked += [ask(engine.hippo, where, query, query.text) for query in queries]
@@ -3426,7 +3430,7 @@ def parser() -> argparse.ArgumentParser:
     for name in ("quick", "retrieval"):
         made[name].add_argument("--pooled", action="store_true", help="all stores in one")
         made[name].add_argument("--no-rivals", dest="rivals", action="store_false")
-    for name in ("quick", "retrieval", "calibrate", "peers", "pairs", "real"):
+    for name in ("quick", "retrieval", "calibrate", "peers", "pairs", "real", "abstain"):
         made[name].add_argument("--model", type=Path, metavar="DIR",
                                 help="also with the fastembed model in DIR")  # fmt: skip
     made["peers"].add_argument("--limit", type=int, help="at most so many questions a store")
