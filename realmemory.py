@@ -3468,12 +3468,23 @@ def _plain_data(meta: Mapping[str, Any]) -> dict[str, Any]:
         raise InvalidInput(f"meta={_shown(meta)} is not plain JSON data ({error})") from None
 
 
+_Said = dict[tuple[str | None, str], tuple[str, str | None]]  # what and who, by session and scope
+
+
+def _embedded(brain: _Brain, model: EmbeddingProvider, said: tuple[str, str | None],
+              place: tuple[str | None, str], just_said: _Said | None) -> tuple[float, bytes]:
+    """A model's vector of what somebody said at a place, after what was said there before."""
+    before = (just_said or {}).get(place) or brain.said_before(*place)
+    if just_said is not None and brain.config.use_context and place[0]:
+        just_said[place] = said
+    return quantised(unit_vector(list(model.embed(embedded_text(*said, before)))))
+
+
 def draft_of(brain: _Brain, text: object = None, *, kind: str = "episodic",
              scope: str | None = GLOBAL, origin: str = "agent", when: object = None,
              related_ids: object = (), force_new: bool = False, tags: Iterable[str] = (),
              meta: Mapping[str, Any] | None = None,
-             just_said: dict[tuple[str | None, str], tuple[str, str | None]] | None = None,
-             **names: object) -> Draft:
+             just_said: _Said | None = None, **names: object) -> Draft:
     """The arguments of `remember`, checked, guarded and analysed.
 
     `just_said`, of a batch, holds (text, speaker) of the drafts before by session and scope.
@@ -3492,13 +3503,9 @@ def draft_of(brain: _Brain, text: object = None, *, kind: str = "episodic",
     named, about = _source(names), _plain_data(meta) if meta else {}
     model = brain.model()
     doubt = suspicion(text) or next(filter(None, (suspicion(v) for v in named.values() if v)), "")
-    vector, place = None, (named["session_id"] or brain.session_id, scope_key(scope))
-    if model is not None:
-        before = (just_said or {}).get(place) or brain.said_before(*place)
-        vector = quantised(unit_vector(list(model.embed(
-            embedded_text(text, named["speaker"], before)))))
-        if just_said is not None and brain.config.use_context and place[0]:
-            just_said[place] = text, named["speaker"]
+    place = named["session_id"] or brain.session_id, scope_key(scope)
+    vector = None if model is None else _embedded(
+        brain, model, (text, named["speaker"]), place, None if doubt else just_said)
     notes = [f"redacted: {', '.join(secrets)}"] if secrets else []
     notes += [f"quarantined: {doubt}"] if doubt else []
     notes += [f"stored without a vector: {brain.turned_off}"] if brain.turned_off else []
@@ -3780,8 +3787,9 @@ class _Recall:
         self.filled, self.total = list(counts), sum(counts.values())
         self.days = {scope: self.store.active_days(scope) for scope in self.filled}
         parts = sentences(query) if len(self.cue.words) > SHORT_CUE else []
-        self.focusable = len(parts) > 1
-        if self.focusable and (focus or len(self.cue.words) > LONG_CUE):
+        focus = len(parts) > 1 and (focus or len(self.cue.words) > LONG_CUE)
+        self.focusable = len(parts) > 1 and not focus       # another look may find more
+        if focus:
             self._focus(parts)
         self.weights = self._weights()
         self.telling = [(word, weight, [self.store.index.bucket(scope, unit_of(word))
@@ -3917,7 +3925,7 @@ class _Recall:
                     hit.through.append(ident)
 
     def _take_meaning(self, hit: _Hit, ident: int) -> None:
-        """Give a hit the cosine, over the background, and the lift of a trace it stands for."""
+        """Give a hit the cosine and the lift of a trace it stands for."""
         near, lift = self.near.get(ident, (0.0, 0.0))
         hit.cosine = max(hit.cosine, near)
         hit.lift = max(hit.lift, lift)
@@ -4746,7 +4754,7 @@ class Hippocampus(_Brain):
         given = list(items)
         results: list[WriteResult] = []
         for start in range(0, len(given), 100):
-            drafts, said = [], dict[tuple[str | None, str], tuple[str, str | None]]()
+            drafts, said = [], _Said()
             for item in given[start:start + 100]:
                 _require(isinstance(item, (str, Mapping)),
                          f"remember_many: {_shown(item)} is neither a text nor a mapping")
