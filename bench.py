@@ -2,7 +2,7 @@
 
     python bench.py                          quick smoke, < 60 s, needs no data
     python bench.py quick FILE...            the same, plus `retrieval` on the files that exist
-    python bench.py retrieval FILE...        recall@k, MRR, sessions; beside FTS5 (--pooled, --set)
+    python bench.py retrieval FILE...        recall@k, MRR, sessions, beside FTS5 (--pooled, --around)
     python bench.py ablation FILE            `retrieval`'s headline, one mechanism off at a time;
                                              what lost; feedback replayed; a year of forgetting
     python bench.py real [FILE]              built-in project facts or your own set, three kinds of
@@ -1109,6 +1109,18 @@ def scratch() -> Iterator[Path]:
         yield Path(name)
 
 
+def surrounded(corpora: Sequence[Corpus], n: int, *, seed: int) -> list[Corpus]:
+    """The same stores, each question at the end of n harvested sentences: a pasted prompt."""
+    rng, foreign = random.Random(seed), corpus_of(5_000)
+    return [
+        corpus._replace(queries=[
+            query._replace(text="\n".join([*rng.sample(foreign, n), query.text]))
+            for query in corpus.queries
+        ])
+        for corpus in corpora
+    ]  # fmt: skip
+
+
 def retrieval(run: Run, args: argparse.Namespace) -> None:
     """recall@k, MRR and session recall, quality beside cost, for each file."""
     for path in args.files:
@@ -1117,6 +1129,9 @@ def retrieval(run: Run, args: argparse.Namespace) -> None:
         asked = sum(bool(query.gold) for corpus in corpora for query in corpus.queries)
         form = "pooled" if args.pooled else f"{len(corpora)} stores"
         corpora = pooled(corpora) if args.pooled else corpora
+        if args.around:
+            corpora = surrounded(corpora, args.around, seed=run.record["seed"])
+            form += f", {args.around} foreign sentences before each question"
         outcomes = [realmemory_outcome(corpora, args.config)]
         if args.model:
             outcomes.append(realmemory_outcome(corpora, args.config, model_in(args.model)))
@@ -3429,6 +3444,8 @@ def parser() -> argparse.ArgumentParser:
     made["peers"].add_argument("files", type=Path, nargs="+", metavar="FILE")
     for name in ("quick", "retrieval"):
         made[name].add_argument("--pooled", action="store_true", help="all stores in one")
+        made[name].add_argument("--around", type=int, default=0, metavar="N",
+                                help="foreign sentences put before each question")  # fmt: skip
         made[name].add_argument("--no-rivals", dest="rivals", action="store_false")
     for name in ("quick", "retrieval", "calibrate", "peers", "pairs", "real", "abstain"):
         made[name].add_argument("--model", type=Path, metavar="DIR",
