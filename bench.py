@@ -2,7 +2,7 @@
 
     python bench.py                          quick smoke, < 60 s, needs no data
     python bench.py quick FILE...            the same, plus `retrieval` on the files that exist
-    python bench.py retrieval FILE...        recall@k, MRR, sessions, beside FTS5 (--pooled, --around)
+    python bench.py retrieval FILE...        recall@k, MRR, sessions; rivals (--pooled, --around N)
     python bench.py ablation FILE            `retrieval`'s headline, one mechanism off at a time;
                                              what lost; feedback replayed; a year of forgetting
     python bench.py real [FILE]              built-in project facts or your own set, three kinds of
