@@ -1246,8 +1246,8 @@ def test_any_cue_and_any_trace_can_be_weighed(text, before):
 # === 13. SQL and migrations ===
 
 def test_the_schema_version_stands_in_both_places_and_all_tables_are_strict(hippo, alone):
-    assert sql(alone, "PRAGMA user_version") == [(2,)]
-    assert sql(alone, "SELECT value FROM db_meta WHERE key = 'schema_version'") == [("2",)]
+    assert sql(alone, "PRAGMA user_version") == [(3,)]
+    assert sql(alone, "SELECT value FROM db_meta WHERE key = 'schema_version'") == [("3",)]
     assert sql(alone, "SELECT name FROM pragma_table_list WHERE schema = 'main' AND NOT strict "
                       "AND type = 'table' AND name NOT LIKE 'sqlite_%'") == []
     assert sql(alone, "PRAGMA journal_mode") == [("wal",)]
@@ -1270,15 +1270,15 @@ def test_a_newer_or_foreign_database_is_refused_untouched(changes, words, hippo,
 
 
 @pytest.mark.parametrize("script, version", [
-    ("ALTER TABLE traces ADD COLUMN mood TEXT; CREATE TABLE moods(x TEXT) STRICT;", 3),
-    ("ALTER TABLE traces ADD COLUMN mood TEXT; INSERT INTO nowhere VALUES(1);", 2)])
+    ("ALTER TABLE traces ADD COLUMN mood TEXT; CREATE TABLE moods(x TEXT) STRICT;", 4),
+    ("ALTER TABLE traces ADD COLUMN mood TEXT; INSERT INTO nowhere VALUES(1);", 3)])
 def test_a_migration_is_one_transaction_after_a_copy(script, version, hippo, alone, monkeypatch):
     put(hippo, "The chart of the bay")
     hippo.close()
     with monkeypatch.context() as patch:
-        patch.setattr(rm, "SCHEMA_VERSION", 3)
-        patch.setitem(rm.MIGRATIONS, 3, script)
-        if version == 3:
+        patch.setattr(rm, "SCHEMA_VERSION", 4)
+        patch.setitem(rm.MIGRATIONS, 4, script)
+        if version == 4:
             with Hippocampus.open(alone) as newer:
                 assert said(newer, "chart of the bay") and newer.check() == []
         else:
@@ -1287,10 +1287,33 @@ def test_a_migration_is_one_transaction_after_a_copy(script, version, hippo, alo
     assert sql(alone, "PRAGMA user_version") == [(version,)]
     assert sql(alone, "SELECT value FROM db_meta WHERE key = 'schema_version'") == [(str(version),)]
     assert len(copies(alone)) == 1
-    assert sqlite3.connect(copies(alone)[0]).execute("PRAGMA user_version").fetchone() == (2,)
-    if version == 2:
+    assert sqlite3.connect(copies(alone)[0]).execute("PRAGMA user_version").fetchone() == (3,)
+    if version == 3:
         with Hippocampus.open(alone) as older:
             assert said(older, "chart of the bay") == ["The chart of the bay"]
+
+
+# What schema 3 brought, taken away again.
+TO_SCHEMA_2 = [
+    "DROP INDEX traces_key", "DROP INDEX traces_newest", "DROP TABLE block_edits",
+    "DROP TABLE blocks", "DROP TABLE contexts", "ALTER TABLE scopes DROP COLUMN log_of",
+    "ALTER TABLE traces DROP COLUMN key", "ALTER TABLE traces DROP COLUMN source_hash",
+    "PRAGMA user_version = 2", "UPDATE db_meta SET value = '2' WHERE key = 'schema_version'"]
+
+
+def test_a_store_of_schema_2_gets_its_columns_and_tables_after_a_copy(alone, tmp_path):
+    with Hippocampus.open(alone) as hippo:
+        put(hippo, "The chart of the bay")
+    sql(alone, *TO_SCHEMA_2, "PRAGMA wal_checkpoint(TRUNCATE)")
+    with Hippocampus.open(alone) as hippo, Hippocampus.open(tmp_path / "new") as new:
+        assert said(hippo, "chart of the bay") == ["The chart of the bay"] and hippo.check() == []
+        assert hippo.remember("The tide table", key="tide").created and len(copies(alone)) == 1
+        shape = ("SELECT m.name, c.name, c.type FROM sqlite_master m JOIN pragma_table_info(m.name)"
+                 " c ORDER BY 1, 2")
+        assert sql(alone, shape) == sql(tmp_path / "new", shape)
+        names = "SELECT type, name FROM sqlite_master WHERE name NOT LIKE 'heard%' ORDER BY 1, 2"
+        assert sql(alone, names) == sql(tmp_path / "new", names)
+        assert new.check() == []
 
 
 def test_a_store_of_schema_1_is_indexed_anew_after_a_copy(alone):
@@ -1299,7 +1322,7 @@ def test_a_store_of_schema_1_is_indexed_anew_after_a_copy(alone):
             session_id="s")
         before = said(hippo, "where does the chart of the bay hang?")
     triples = array("I", [1, rm.unit_of("chart"), 9]).tobytes()     # as version 1 wrote them
-    sql(alone, "DROP TABLE heard_terms", "CREATE VIRTUAL TABLE trace_terms USING fts5(terms)",
+    sql(alone, *TO_SCHEMA_2, "DROP TABLE heard_terms", "CREATE VIRTUAL TABLE trace_terms USING fts5(terms)",
         "DROP INDEX traces_whole", "ALTER TABLE traces DROP COLUMN whole",
         "DELETE FROM postings", f"UPDATE events SET pointers = x'{triples.hex()}'",
         f"INSERT INTO postings VALUES(1, {rm.unit_of('chart')}, 0, x'0000000101000000')",
