@@ -1806,6 +1806,21 @@ def scope_key(name: str) -> str:
     return re.sub(r"[\s_-]+", "-", folded.strip())
 
 
+class Proposal(Record):
+    """Stand-in."""
+
+    text: str
+    kind: str
+    sources: tuple[int, ...]
+    key: str | None = None
+    when: float | None = None
+
+
+def extracted(messages: Iterable[Item]) -> list[Proposal]:
+    """Stand-in."""
+    return []
+
+
 # === 12. Ranking ==================================================================================
 # What pointers a trace leaves, what a cue asks for, and how votes, meaning and association become
 # one score and a confidence.  All constants that weigh evidence stand here.  The impacts of a
@@ -4510,8 +4525,9 @@ def _forget(brain: _Brain, row: sqlite3.Row) -> dict[str, int]:
 
 # === 20. Sleeping =================================================================================
 # Offline consolidation: idempotent, cheap, undoable.  Each run is one transaction after a copy:
-# eligible links are committed, faded ones pruned, episodes that proved themselves promoted, merges
-# proposed and never performed.  Each change is a row of `images` with the values before and after:
+# what was said since the last one is read for facts and rules, eligible links are committed, faded
+# ones pruned, episodes that proved themselves promoted, merges proposed and never performed.  Each
+# change is a row of `images` with the values before and after:
 # sleep, merge and undo write what it says, and the dream log counts those that a reader may see.
 
 class Dream(Record):
@@ -4537,6 +4553,10 @@ _ACTS = {       # what is read of the row, how it is done, how it is undone, and
     "promoted": ("SELECT kind FROM traces WHERE id = ?", _SET_KIND, _SET_KIND,
                  "promoted {0} to {1}"),
     "proposed": ("", "", "", "merge proposed: [{1}, {2}] ({0})"),
+    "learned": ("SELECT valid_to FROM traces WHERE id = ?", "",
+                "UPDATE traces SET valid_to = ? WHERE id = ?", "learned {0}"),
+    "updated": ("SELECT valid_to, superseded_by FROM traces WHERE id = ?", "", _SET_HEAD,
+                "updated {0} by #{2}"),
     "merged": ("SELECT valid_to, superseded_by FROM traces WHERE id = ?", _SET_HEAD, _SET_HEAD,
                "merged {0} into #{2}")}
 
@@ -4561,11 +4581,86 @@ def _has_work(store: TraceStore) -> bool:
 
 HEARD_AT_ONCE = 4_000               # traces that one sleep enters into FTS5: .3 s
 LINKS_AT_ONCE = 20_000              # links that one sleep commits or prunes: .5 s
+TURNS_AT_ONCE = 4_000               # turns that one sleep reads for facts
+OVERHEARD = "learned"               # tag of what sleep took from conversations
 
 
-def _sleep(brain: _Brain) -> Dream:
+def _turns_to_read(brain: _Brain) -> list[Item]:
+    """The turns of conversations that no sleep has read, oldest first."""
+    rows = brain.store.rows(
+        f"{SQL_TRACE} WHERE id > ? AND scope_id IN (SELECT id FROM scopes WHERE log_of > 0) "
+        "ORDER BY id LIMIT ?", int(brain.store.meta("learned_to", "0")), TURNS_AT_ONCE)
+    return [record(row, retention=float(row["strength"])) for row in rows]
+
+
+def _proposed(turns: Sequence[Item], extractor: Callable[[list[Item]], Iterable[Any]],
+              summariser: Callable[[list[Item]], str] | None) -> list[Proposal]:
+    """What an extractor finds in some turns, and a summary of each session's; without what rests
+    on an untrusted turn."""
+    trusted = {turn.memory_id: turn for turn in turns if turn.trusted}
+    plain: dict[str, Any] = {"kind": "semantic", "sources": ()}
+    found = [one if isinstance(one, Proposal) else Proposal(
+        **{**plain, **({"text": one} if isinstance(one, str) else one)})
+        for one in extractor(list(trusted.values()))]
+    sessions: dict[str | None, list[Item]] = {}
+    for turn in trusted.values() if summariser is not None else ():
+        sessions.setdefault(turn.session_id, []).append(turn)
+    found += [Proposal(summariser(said), "episodic", tuple(turn.memory_id for turn in said))
+              for said in sessions.values() if summariser is not None]
+    return [one for one in found if one.text.strip() and trusted.keys() >= {*one.sources}]
+
+
+def _drafted(brain: _Brain, proposals: Sequence[Proposal], turns: Sequence[Item],
+             own: bool) -> list[Draft]:
+    """Proposals as drafts that cite their turns; `own` says they are in their speakers' words."""
+    with brain.store.reading():
+        owners = {row[0]: row[1] for row in brain.store.rows(
+            "SELECT l.name, s.name FROM scopes l JOIN scopes s ON s.id = l.log_of")}
+    said, drafts = {turn.memory_id: turn for turn in turns}, []
+    for one in proposals:
+        sources = [said[ident] for ident in one.sources] or turns[-1:]
+        origins = {turn.origin for turn in sources}
+        drafts.append(draft_of(
+            brain, one.text, kind=one.kind, scope=owners[sources[0].scope],
+            when=sources[0].valid_from if one.when is None else one.when,
+            origin="tool" if "tool" in origins else "user" if own and origins == {"user"} else
+            "agent", session_id=sources[0].session_id, turn_id=sources[0].turn_id, key=one.key,
+            tags=[OVERHEARD], meta={"sources": list(one.sources)}))
+    return drafts
+
+
+def _learnt(brain: _Brain, drafts: Sequence[Draft]) -> dict[str, list[_Change]]:
+    """Pass drafts of proposals through the gate; a newer value of a key, or of what an earlier
+    sleep learned, supersedes it."""
     store, now = brain.store, brain.clock()
-    acts = {**_link_changes(brain, now), "promoted": _proven(brain), "proposed": _rewordings(store)}
+    learned: list[_Change] = []
+    updated: list[_Change] = []
+    for draft in drafts:
+        scope = store.scope_id(draft.scope, create=True) or 1
+        near = neighbours(brain, draft, scope)
+        verdict = decide(draft, scope, near, brain.config)
+        old = next((n.row for n in near if n.row["id"] == verdict.target_id
+                    and verdict.relation in ("update", "contradiction")
+                    and n.row["scope_id"] == scope and n.row["kind"] == draft.kind
+                    and OVERHEARD in json.loads(n.row["tags"] or "[]")), None)
+        if draft.key:
+            result = keyed(brain, draft)
+        elif old is not None and not draft.quarantine:
+            result = _revise(brain, old, draft)
+        else:
+            result = place(brain, draft)
+        if result.created:
+            learned.append(((result.memory_id,), [now], [None]))
+            updated += [((row["id"],), [None, None], [row["valid_to"], result.memory_id])
+                        for row in store.rows("SELECT id, valid_to FROM traces WHERE "
+                                              "superseded_by = ?", result.memory_id)]
+    return {"learned": learned, "updated": updated}
+
+
+def _sleep(brain: _Brain, learnt: Mapping[str, list[_Change]]) -> Dream:
+    store, now = brain.store, brain.clock()
+    acts = {**learnt, **_link_changes(brain, now), "promoted": _proven(brain),
+            "proposed": _rewordings(store)}
     sleep_id = _changed(store, now, "sleep", acts)
     newest = _retained(brain, store.rows(
         "SELECT * FROM traces WHERE scope_id NOT IN (SELECT id FROM scopes WHERE log_of > 0) "
@@ -5140,10 +5235,14 @@ class Hippocampus(_Brain):
 
     # --- sleeping ---
 
-    def consolidate(self) -> Dream | None:
+    def consolidate(self, *, extractor: Callable[[list[Item]], Iterable[Any]] | None = None,
+                    summariser: Callable[[list[Item]], str] | None = None) -> Dream | None:
         """Sleep: one undoable transaction after a copy; None when nothing changed since the last.
 
-        Raises StoreError, with nothing changed, where no copy can be made.
+        What was said since is read for facts and rules, by `extracted` or by an `extractor`: of
+        turns, to Proposals, mappings of their fields or texts.  `summariser` makes an episode of
+        each session's new turns.  All pass the gate, with citations.  Raises StoreError, with
+        nothing changed, where no copy can be made.
         """
         self.flush(timeout_s=self.store.timeout_s)
         if not _has_work(self.store):
@@ -5153,8 +5252,17 @@ class Hippocampus(_Brain):
                 return None
             if self.config.backups_keep:
                 self.store.backup("sleep", self.config.backups_keep)
+            with self.store.reading():
+                turns = _turns_to_read(self)
+            drafts = _drafted(self, _proposed(turns, extractor or extracted, summariser), turns,
+                              extractor is None)
             with self.store.writing():
-                dream = _sleep(self) if _has_work(self.store) else None
+                dream = None
+                if _has_work(self.store):
+                    learnt = _learnt(self, drafts)
+                    if turns:
+                        self.store.set_meta("learned_to", turns[-1].memory_id)
+                    dream = _sleep(self, learnt)
         self.store.checkpoint()
         return dream
 
@@ -6038,7 +6146,7 @@ class MainContext:
                 line = f"[#{item.memory_id}, turn {item.turn_id}] {who}: {best}"
                 lines.append((salience(best), [item.memory_id], one_line(line, 240)))
         kept: list[list[Any]] = []
-        for _, ids, line in sorted(lines, key=lambda one: (-one[0], one[1])):
+        for _, ids, line in sorted(lines, key=lambda one: (-one[0], -one[1][-1])):
             room -= self._count(line)
             if room < 0:
                 break
