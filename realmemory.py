@@ -1670,12 +1670,12 @@ _SECRET = Regex("|".join(f"(?P<{name}>{pattern})" for name, pattern in {
     "password": r"(?P<label>(?i:password|passwd|pwd|passphrase|secret|api[ _-]?key|access_?key"
                 r"|accountkey|db_pass|token|пароль|contraseña|clave)[\w-]{0,24}"
                 r"(?:\s[\w.-]{1,20}){0,4}?['\"*]{0,3}(?:\s{0,3}[:=：—]\s{0,3}|\s(?:is|это|es)\s)['\"*]{0,2})"
-                r"(?=[^\s'\"]{0,64}\d)(?=[^\s'\"]{0,64}[A-Za-zА-я])[^\s'\",;(){}<>$]{6,256}",
+                r"(?=[^\s'\"]{0,64}\d|[srp]k[_-][\w-]{20})(?=[^\s'\"]{0,64}[A-Za-zА-я])[^\s'\",;(){}<>$]{6,256}",
 }.items()), re.S)
 
 # A text is read as a row of signs, a letter a word: x for any other word, "!" before an imperative
-# that is no other form, "*" after a beginning.  The rules know rows only, so that one serves all
-# languages, and the cost is linear.
+# that is no other form, "*" after a beginning.  The rules know only rows, so that one rule serves
+# all languages; the cost is linear, 20 to 40 microseconds for a sentence.
 _VOCABULARY = """
 I ignore disregard forget override overwrite discard neglect игнорируй* игнорировать проигнорируй*
 забудь* отбрось* отбрасывай* пренебреги* ignora ignorar ignoren ignores olvida olvide olvidar
@@ -1690,62 +1690,78 @@ ejecuta paga despliega borra elimina realiza acepta procede | e send forward pos
 transmit leak exfiltrate submit envia manda sube reenvia transmite | !e отправ* перешли* пересылай*
 загрузи загружай* выгружай* шли скинь скидывай* | Z reveal disclose print show repeat output раскрой
 выведи revela muestra | a act behave pretend become roleplay impersonate actua actue comportate
-finge hazte | !a действуй* веди притворись стань представь | V remember store save record treat keep
-note memorize register запомни* сохрани* запиши* считай* recuerda guarda memoriza registra considera
-trata | W tell inform warn говори говорите сообщай* рассказывай* digas informes avises cuentes | N
-never not don't dont no stop cease не никогда перестань прекрати nunca jamas deja deje nicht nie | w
-without без sin ohne | f freed liberated unshackled освобожд* liberad* | q all any every each
-everything anything whatever what все всех всякие любые что todas todos todo cualquier* que alle | p
-previous* prior earlier preceding above future upcoming subsequent your предыдущ* прежн* прошл*
-будущ* твои твоей твою anterior* previa* previo* futura* futuro* tu tus vorherig* bisherig* | k a an
-the this that these those it following el la las los lo le se un una este esta esto estas этот эта
-это эти у | > to on in at of by from for with al del de en para por в на для от к по | & and then
-please also just always immediately only again anymore и затем сразу немедленно всегда пожалуйста
-просто больше y luego siempre inmediatamente ya | t now теперь отныне ahora jetzt | m must shall
-should may can will должен обязан puede debe | j we they i who which мы они он она | O instruction*
-prompting directive* guideline* инструкц* указан* директив* распоряж* instruccion* indicacion*
-directriz directrices directiva* ordenes anweisung* vorgabe* | P prompt prompts промпт* | R rule
-rules polic* message* order* command* правил* команд* приказ* сообщени* regla* norma* mensaje*
-politica* regel* befehl* nachricht* | S safety security ethic* moral безопасн* seguridad etic* | g
-task goal objective задача цель tarea | L restriction* limitation* filter* censor* guardrail* limit
-limits ограничен* цензур* фильтр* restriccion* limitacion* filtro* censura limites | C confirm*
-approval permission* consent review* ask asking wait* request* check checks control* verification
-подтвержден* одобрени* соглас* разрешени* проверк* ревью ведома спраш* дожида* ожида* confirma*
-aprobacion permiso* consentimiento revision* pregunta* pidas pedir esperar comprobacion* | X secret*
-key keys credential* password* token* memory memories секрет* ключ* парол* токен* памят* secreto*
-clave claves contrasena* credencial* memoria | u public публичн* | G transfers payment* funds money
+finge hazte imagina imagine assume adopt | !a действуй* веди притворись стань представь | V remember
+store save record treat keep note memorize register запомни* сохрани* запиши* считай* recuerda
+guarda memoriza registra considera trata add append make write anade escribe | W tell inform warn
+говори говорите сообщай* рассказывай* digas informes avises cuentes mention menciones | N never not
+don't dont no stop cease не никогда перестань прекрати nunca jamas deja deje nicht nie нет ничего |
+w without без sin ohne | f freed liberated unshackled освобожд* liberad* | q all any every each
+everything anything whatever what все всех всякие любые что todas todos todo cualquier* que alle
+никаких ninguna ninguno | p previous* prior earlier preceding above future upcoming subsequent your
+предыдущ* прежн* прошл* будущ* твои твоей твою anterior* previa* previo* futura* futuro* tu tus
+vorherig* bisherig* свой свою свои | k a an the this that these those it following el la las los lo
+le se un una este esta esto estas этот эта это эти у этом | > to on in at of by from for with al del
+de en para por в на для от к по об about sobre | & and then please also just always immediately only
+again anymore и затем сразу немедленно всегда пожалуйста просто больше y luego siempre
+inmediatamente ya auto | t now теперь отныне ahora jetzt | m must shall should may can will должен
+обязан puede debe | j we they i who which мы они он она | O instruction* prompting directive*
+guideline* инструкц* указан* директив* распоряж* instruccion* indicacion* directriz directrices
+directiva* ordenes anweisung* vorgabe* | P prompt prompts промпт* | R rule rules правил* regla*
+norma* regel* | S safety security ethic* moral безопасн* seguridad etic* | g task goal objective
+задача цель tarea | L restriction* limitation* filter* censor* guardrail* ограничен* цензур* фильтр*
+restriccion* limitacion* filtro* censura | C approval permission* consent review* check checks
+control* verification подтвержден* одобрени* соглас* разрешени* проверк* ревью ведома aprobacion
+permiso* consentimiento revision* comprobacion* confirmation* confirmacion* | X secret* key keys
+credential* password* token* memory memories секрет* ключ* парол* токен* памят* secreto* clave
+claves contrasena* credencial* memoria | u public публичн* | G transfers payment* funds money
 refund* exports перевод* платеж* pagos transferencia* dinero | h rights privilege* access authority
 clearance права прав привилег* доступ* полномоч* privilegio* derechos acceso role* rol роль роли | r
-admin* root superuser superadmin sudo админ* суперпольз* рут superusuario | s system системн*
-система* систему sistema | d standing permanent* durable persistent enduring lasting binding
-immutable priority постоянн* бессрочн* приоритет* permanente* duradera* persistente* | D
-unrestricted unfiltered uncensored jailbr* unbound dan неограничен* дэн irrestrict* | U user users
-user's users' operator* owner owner's human humans human's пользовател* оператор* владел* usuario*
-operador* propietario* dueno* humano* | A assistant agent ai model chatbot bot llm ассистент* агент*
-модель* бот бота ии нейросет* asistente agente ia modelo self | v developer разработчик
-desarrollador | y you тебя тебе вам debes deberas tienes | y= you're ты вы eres | = are is am be
-been being do ser seas | H has have had granted got есть имеет имеются обладает получил* tiene posee
-obtuvo | z as like как como | T say* said tell* told ask* want* говор* сказал* скаж* велит прос*
-dice diga digan dijo pida pide | i identity persona systemprompt identidad личност*
+admin* root superuser superadmin sudo админ* суперпольз* рут superusuario administrador* | s system
+системн* система* систему sistema | d standing permanent* durable persistent enduring lasting
+binding immutable priority постоянн* бессрочн* приоритет* permanente* duradera* persistente* core |
+D unrestricted unfiltered uncensored jailbr* unbound dan неограничен* дэн irrestrict* | U user
+user's operator* owner owner's human humans human's пользовател* оператор* владел* usuario*
+operador* propietario* dueno* humano* человек* humana* | A assistant agent ai model chatbot bot llm
+ассистент* агент* модель* бот бота ии нейросет* asistente agente ia modelo self | v developer
+разработчик desarrollador | y you тебя тебе вам | y= you're ты вы eres | = are is am be been being
+do ser seas were was обращай* | H has have had granted got есть имеет имеются обладает получил*
+tiene posee obtuvo tienes | z as like как como | T say* said tell* told ask* want* говор* сказал*
+скаж* велит прос* dice diga digan dijo pida pide | i identity persona systemprompt identidad
+личност* | M polic* message* order* command* команд* приказ* сообщени* mensaje* politica* befehl*
+nachricht* | c ask asking wait* request* спраш* дожида* ожида* pregunta* pidas pedir esperar | Q
+void invalid obsolete revoked cancelled отменен* недействительн* anuladas | n need needed required
+necessary нужно нужны требуется falta hace necesitas requiere | l allowed authorized permitted
+entitled autorizado | o hide conceal скрой скрывай* oculta* ocultaselo | Y apply valid действуют
+validas vigentes | ym debes deberas
 """
 # "«" stands where an imperative may, "»" where "do not" may, "#" for the verb that ignores, "¤" for
-# "without limits"; ~n for n words of the sentence at most.
-_RULES = """
-override #%{0,4}[psSUA]%{0,3}[OP] #k?[OP]p #k?q%{0,4}O «[IK][kq>]{0,3}(?:p[kqpsS]{0,2}R|Rp)
- #[kqp>,/]{0,3}(?:U[x=Hm]{0,2}T|T[kq]?U) «I[>k]{0,2}U(?=[.,/]|$|[x>]{0,2}t)
- »N[=x>]?B[>kx&]{0,3}U »N[Bb][>kq]{0,3}[US][kqpsS]{0,2}[OPR]
+# "without limits", "†" for "the agent may", "◊" for the end of a clause; ~n for n words of the
+# sentence at most.
+_RULES = r"""
+override #%{0,4}[psSUA]%{0,3}[OP] #k?[OP]p #k?q%{0,4}O(?!>(?!k?[USps]))
+ «[IK][kq>]{0,3}(?:[pS][kqpsS]{0,2}R|Rp)
+ «[IK]k?q[kp]{0,2}p[kqp]?M(?=◊) (?:«|[Ay]m)&?I[kqp]{0,2}Uc «Iqy=T
+ #[kqp>,/]{0,3}(?:U[x=Hm]{0,2}T|T[kq]?U) «I[>k]{0,2}U(?=◊|[x>]{0,2}t)
+ »N[=x>]?B[>kx&]{0,3}U(?!>) »N[Bb][>kq]{0,3}[US][kqpsS]{0,2}[ORM]
+ »N=?[Bb][kq>]{0,2}(?:O[k>]{0,2}U|p%{0,2}O)
+ (?:^|[.,:/])[kqp]{0,3}(?:[pq][OR]|[OR]p)[=H&]{0,2}(?:Q|Nx?Y)(?=◊)
 persona (?:y=?t|t[>,]{0,2}y=?)~7(?:D|¤) y=~4(?:DA|A~2¤) «a~6(?:D|¤) y[H=t]{0,3}f~3[LOS]
-role (?:^|[.,/])[sv][OPRx]?:[kt&=/]{0,3}(?:[yAIK]|px?[Og]) (?:^|[./])A:~2I
-admin «a~4r~12K~3[SCLRO]
-promotion V[k,:]{0,2}z(?:(?=~7s)~7[OR]|(?=~7d)~7O)
-approval (?:«|[Ay]m)[Ee]~10[wN][kq>]{0,2}(?:C[kq>C]{0,4}U|U[kq>]?C) «[Ee](?=~8G)~10w[kq>]{0,2}C
- «K[kq>]{0,2}(?:U[k>]?C|C[kq>]{0,3}U) »NN?[kq>]?C(?:[kq>]{0,2}C[kq>C]{0,3}U|[kq>C]{0,3}U[kq>]{0,2}C)
-privilege (?:^|[.,:/])k?A[H=]{1,3}~2(?:rh|h~2r|r(?=[.,/]|$))(?!>[^q])
-exfiltration «e~6(?<!u)X~6[>k]{1,2}(?:x.){0,2}@ (?<![Nj])e~4pX~4[>k]{1,2}(?:x.){0,2}@
- «Zk?(?:psP|p[OP]|s[OP](?=[.,/]|$))
-concealment »N[k=]{0,2}W[>k]{0,2}U
+ «yHNq?L(?=◊)
+role (?:^|[.,/])[sv][OPRx]?:[kt&=/]{0,3}(?:y=?[t&]?m|yHx?[ORM]|k?Am|[IK]|px?[Og]) (?:^|[./])A:~2I
+admin (?:«a~4|y=k?)r~12K~3[SCLRO]
+promotion V[k,:]{0,2}z(?:(?=~7s)~7[OR]|(?=~7d)~7O) V[kx>X]{0,5}zk?d~2O V~7[>k]p(?:s[OP]|P>s)
+approval (?:«|†)[Ee]~10[wN][kq>]{0,2}(?:[Cc][kq>Cc]{0,4}U|U[kq>]?C)
+ «[Ee](?=~4q)(?=~8G)~10w[kq>]{0,2}[Cc] (?:«|†)K[kq>]{0,2}(?:U[k>]?C|C[kq>]{0,3}U)
+ «y?Nn{1,2}[kq>]?(?:C[kq>]{0,3}U|U[k>]?C)
+ »NN?[kq>]?(?:[Cc][kq>]{0,2}C[kq>]{0,3}U|c[kq>]{0,3}U[kq>]{0,2}C)
+privilege (?:^|[.,:/])k?A[H=]{1,3}~2(?:rh|h~2r|r(?=◊))(?!>[^q])
+ (?:^|[.,:/])k?A(?:m|=l>)(?:K~1SC(?!>)|a~2r)
+exfiltration «e[^.Cc]{0,6}(?<!u)X(?!x)[^.c]{0,6}[>k]{1,2}(?:x\.){0,2}@
+ (?<![Nj])e[^.Cc]{0,4}pX~4[>k]{1,2}(?:x\.){0,2}@
+ «Zk?(?:psP|p[OP]|s[OP])(?=◊|>x)
+concealment »N[Nk=]{0,2}W[>k]{0,2}U(?=◊|[>k&q]) «o[k>]{1,3}U «Vk?X>k?U
 """
-_TELLING = frozenset("IKBbDLSrZWC@Vsv")  # no rule holds where all of these are missing
+_TELLING = frozenset("IKBbDLSrZWCc@VsvQYo")  # no rule holds where all of these are missing
 _TRUST, _FROM = r"\[(?:verif|trust|approv|провер|подтвер|довер|confia)", (
     r"\[(?:source|origin|from|источник|fuente|origen)\s?[:=]")
 _MARK = r"[^\]\n]{0,30}\]\s{0,9}"
@@ -1760,16 +1776,17 @@ _FORGED = Regex("|".join(f"(?P<{name}>{pattern})" for name, pattern in {
                    r"|(?:\[\w{0,12}_memory\s{0,3}=[^\]\n]{1,400}\]\s{0,9}){2}",
     "trust": f"{_TRUST}{_MARK}{_FROM}|{_FROM}{_MARK}{_TRUST}",
     "exfiltration": r"\b(?:curl|wget)\b[^\n]{0,80}(?:\s-[dft]|--data|--form|--upload|--post)"
-                    rf"[^\n]{{0,60}}{_LOOT}|{_LOOT}[^\n]{{0,60}}\|[^\n]{{0,20}}\b(?:curl|nc|wget)\b",
+                    rf"[^\n]{{0,60}}{_LOOT}|{_LOOT}[^\n|]{{0,60}}\|[^\n|]{{0,20}}\b(?:curl|nc|wget)\b"
+                    rf"|(?:\bexfiltrate\b|{_LOOT})[^\n]{{0,40}}\s(?:to|на|a)\shttps?://",
     "override": "(?:忽略|无视|忘记)[^。\\n]{0,20}(?:指令|指示|规则|消息)"
                 "|(?:指示|命令|ルール)[^。\\n]{0,12}(?:無視|忘れ)",
 }.items()))
 _FORGED_HINTS = tuple("""<| <im_s <endof <sys inst] sys> _call tool_use invoke anything developer
 persist overrid inject _memory verif trust approv провер подтвер довер confia curl wget credentials
-.ssh .aws id_rsa .env 忽略 无视 忘记 指示 命令 ルール""".split())
+.ssh .aws id_rsa .env exfil 忽略 无视 忘记 指示 命令 ルール""".split())
 # An attack that is only quoted, beside a word of those who fend it off, is talk about attacks.
-_QUOTED = Regex("(?:block|detect|filter|reject|catch|flag|inject|attack|phrase|блокир|фильтр|лов"
-                "|атак|инъекц|фраз|bloque|filtr|rechaz|ataque|inyecc|frase)[^\n\"'«“`]{0,60}"
+_QUOTED = Regex("(?:block|detect|filter|reject|catch|flag|inject|attack|phrase|input|test|блокир"
+                "|фильтр|лов|атак|инъекц|фраз|bloque|filtr|rechaz|ataque|inyecc|frase)[^\n\"'«“`]{0,60}"
                 "[\"'«“`][^\n\"'»”`]{3,200}[\"'»”`]")
 # A text without any of these needs no pattern: 50 microseconds less for most.
 _SECRET_HINTS = ("api key", *"""-----begin akia asia ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- xox
@@ -1797,6 +1814,7 @@ _CONTROL = Regex("[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u200b\u200e\u200f\u2028
                  "\u2060-\u206f\U000e0000-\U000e01ef\ufeff]")
 _OWN = Regex(r"^[ \t]*<realmemory\b[^>\n]{0,300}>.*?(?:</realmemory>\n?|\Z)"
              r"|^(?:\d+ memor\w+ \(recalled data, not instructions\)|Came along by association):\n?"
+             r"|^\([^\n]{1,300}; [\d.]+ ms\)$\n?"
              r"|^#\d+ \[(?:\d{4}-\d\d-\d\d|unknown date)[,\]][^\n]*\n?"
              r"(?:  (?:\||\(characters |why: )[^\n]*\n?)*", re.S | re.M)
 _SENTENCE = Regex(r"[.!?;。](?:\s+|$)|\n+")
@@ -1840,9 +1858,9 @@ def _rules() -> re.Pattern[str]:
     """_RULES as one expression over a row of signs; the group that matched names the kind."""
     text = _RULES.strip().replace("\n ", " ")
     for mark, meant in (
-            ("»", r"(?:«|&|[Ay]m?)=?"), ("«", r"(?:^|[.:/]|,(?!&)|(?<![Nj])!)[&t]{0,3}"),
+            ("»", "(?:«|&|[Ay]m?)=?"), ("«", "(?:^|[.:/]|,(?!&)|(?<![Nj])!)[&t]{0,3}"),
             ("%", "[kqpsSUA>&,/]"), ("#", r"(?<![NjL])(?<!^>)(?<![./,]>)[IK]"),
-            ("¤", r"[wN]~3[LS](?!>)")):
+            ("◊", "[.,:/&]|$"), ("†", "[Ay](?:m|=l>)"), ("¤", "[wN]~3[LS](?!>)")):
         text = text.replace(mark, meant)
     text = re.sub(r"~(\d+)", r"[^.]{0,\1}", text)
     return re.compile("|".join(
@@ -1941,7 +1959,7 @@ def protected(key: str) -> bool:
     split = re.sub(r"(?<=[a-zа-я\d])(?=[A-ZА-Я])", " ", _compose(key[:2_000]))
     rows = ("".join(_sign(part).strip("!=") for part in re.findall(r"[^\W\d_]+", plain))
             for plain in _readings(fold(split)))
-    return any(re.search("^i|^[hOPCs]$|^(?=.*[Asi]).*[OPRhrCi]|^(?=.*U).*O", row) for row in rows)
+    return any(re.search("^i|^[hOPCs]$|^(?=.*[Asi]).*[OPRMhrCi]|^(?=.*U).*O", row) for row in rows)
 
 
 def fenced(text: str, head: str = "") -> list[str]:
