@@ -1761,7 +1761,7 @@ exfiltration «e[^.Cc]{0,6}(?<!u)X(?!x)[^.c]{0,6}[>k]{1,2}(?:x\.){0,2}@
  «Zk?(?:psP|p[OP]|s[OP])(?=◊|>x)
 concealment »N[Nk=]{0,2}W[>k]{0,2}U(?=◊|[>k&q]) «o[k>]{1,3}U «Vk?X>k?U
 """
-_TELLING = frozenset("IKBbDLSrZWCc@VsvQYo")  # no rule holds where all of these are missing
+_TELLING = frozenset("IKBbDLSfrZWCc@VsvQYo")  # no rule holds where all of these are missing
 _TRUST, _FROM = r"\[(?:verif|trust|approv|провер|подтвер|довер|confia)", (
     r"\[(?:source|origin|from|источник|fuente|origen)\s?[:=]")
 _MARK = r"[^\]\n]{0,30}\]\s{0,9}"
