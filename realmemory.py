@@ -1923,11 +1923,6 @@ def suspicion(text: str) -> str:
     return ""
 
 
-def echoed(text: str, shown: Iterable[str]) -> bool:
-    """Stand-in."""
-    return any(fold(text).strip() == fold(one).strip() for one in shown)
-
-
 def storable(text: str) -> str:
     """The text with NULs removed, surrogate pairs joined, lone ones replaced; else untouched."""
     text = text.replace("\x00", "")
@@ -3873,6 +3868,9 @@ def draft_of(brain: _Brain, text: object = None, *, kind: str = "episodic",
     if key is not None:
         _require(isinstance(key, str) and 0 < len(key.strip()) <= 500 and not _CONTROL.search(key),
                  f"key={_shown(key)} is not a name of 1 to 500 characters on one line")
+        if not doubt and origin != "user" and protected(key):
+            doubt = f"under a key that is the user's to write ({key})"
+            notes.append(f"quarantined: {doubt}")
         notes += [f"untrusted text takes no key: {key!r} left as it was"] if doubt else []
         key = None if doubt else clean(key).strip()
     return Draft(
