@@ -1446,7 +1446,8 @@ def test_a_store_of_schema_1_is_indexed_anew_after_a_copy(alone):
             session_id="s")
         before = said(hippo, "where does the chart of the bay hang?")
     triples = array("I", [1, rm.unit_of("chart"), 9]).tobytes()     # as version 1 wrote them
-    sql(alone, *TO_SCHEMA_2, "DROP TABLE heard_terms", "CREATE VIRTUAL TABLE trace_terms USING fts5(terms)",
+    sql(alone, *TO_SCHEMA_2, "DROP TABLE heard_terms",
+        "CREATE VIRTUAL TABLE trace_terms USING fts5(terms)",
         "DROP INDEX traces_whole", "ALTER TABLE traces DROP COLUMN whole",
         "DELETE FROM postings", f"UPDATE events SET pointers = x'{triples.hex()}'",
         f"INSERT INTO postings VALUES(1, {rm.unit_of('chart')}, 0, x'0000000101000000')",
