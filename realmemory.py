@@ -1811,13 +1811,13 @@ class Proposal(Record):
     when: float | None = None       # epoch seconds of when it holds or happens, if the text says so
 
 
-_CALENDAR = _table("""-2 day: the_day_before_yesterday day_before_yesterday позавчера anteayer antier; -1 day: yesterday вчера
-ayer; 0 day: today сегодня hoy; 1 day: tomorrow завтра mañana; 2 day: the_day_after_tomorrow day_after_tomorrow послезавтра
-pasado_mañana; -1 week: last_week на_прошлой_неделе la_semana_pasada; 1 week: next_week
-на_следующей_неделе la_próxima_semana la_semana_que_viene; -1 month: last_month в_прошлом_месяце
-el_mes_pasado; 1 month: next_month в_следующем_месяце el_próximo_mes el_mes_que_viene; -1 year:
-last_year в_прошлом_году el_año_pasado; 1 year: next_year в_следующем_году el_próximo_año
-el_año_que_viene""")
+_CALENDAR = _table("""-2 day: the_day_before_yesterday day_before_yesterday позавчера anteayer
+antier; -1 day: yesterday вчера ayer; 0 day: today сегодня hoy; 1 day: tomorrow завтра mañana; 2
+day: the_day_after_tomorrow day_after_tomorrow послезавтра pasado_mañana; -1 week: last_week
+на_прошлой_неделе la_semana_pasada; 1 week: next_week на_следующей_неделе la_próxima_semana
+la_semana_que_viene; -1 month: last_month в_прошлом_месяце el_mes_pasado; 1 month: next_month
+в_следующем_месяце el_próximo_mes el_mes_que_viene; -1 year: last_year в_прошлом_году el_año_pasado;
+1 year: next_year в_следующем_году el_próximo_año el_año_que_viene""")
 _SPANS = _table("""day: day days день дня дней día días; week: week weeks неделю недели недель
 semana semanas; month: month months месяц месяца месяцев mes meses; year: year years год года лет
 año años""")
@@ -1835,7 +1835,7 @@ def _any(words: Iterable[str]) -> str:
     return "|".join(sorted(words, key=len, reverse=True)).translate(_EITHER)
 
 
-# What comes before a rough time ("about 3 days ago") or makes it none ("la mañana", "the next day").
+# What stands before a rough time ("about 3 days ago") or makes it none ("la mañana").
 _ROUGH = "".join(f"(?<!{word} )" for word in """over than about around almost nearly least the every
 each около почти более больше примерно каждый más de casi unos la las esta cada una""".split())
 _DATES = [
@@ -1844,14 +1844,16 @@ _DATES = [
            .replace("SPAN", f"(?P<of>{_any(_SPANS)})").replace("DAY", f"(?P<of>{_any(_WEEKDAYS)})")
            + r")(?![\w'’-]| \(| or | или | o | of | en día| día)", re.I), how)
     for row, how in (
-        (f"(?P<of>{_any(_CALENDAR)})", "named"), ("NUM SPAN ago", "ago"), ("(?:NUM )?SPAN назад", "ago"),
-        ("hace NUM SPAN", "ago"), ("in NUM SPAN", "in"), ("через (?:NUM )?SPAN", "in"),
-        ("dentro de NUM SPAN", "ahead"), ("last DAY", "last"), ("в прошл(?:ый|ую|ое) DAY", "last"),
-        ("el DAY pasado", "last"), ("next DAY", "next"), ("(?:в|на) следующ(?:ий|ую|ее) DAY", "next"),
+        (f"(?P<of>{_any(_CALENDAR)})", "named"), ("NUM SPAN ago", "ago"),
+        ("(?:NUM )?SPAN назад", "ago"), ("hace NUM SPAN", "ago"), ("in NUM SPAN", "in"),
+        ("через (?:NUM )?SPAN", "in"), ("dentro de NUM SPAN", "ahead"),
+        ("last DAY", "last"), ("в прошл(?:ый|ую|ое) DAY", "last"), ("el DAY pasado", "last"),
+        ("next DAY", "next"), ("(?:в|на) следующ(?:ий|ую|ее) DAY", "next"),
         (_any(["(?:el|al) próximo DAY"]), "coming"), ("(?:el|al) DAY que viene", "coming"))]
 # "done in 3 days", "через 3 дня сломался" measure from another day.
-_PAST = Regex(r"\b(?:\w+[^e]ed|was|were|had|did|took|built|made|wrote|got|went"
-              r"|\w{2,}(?:л[аои]?|л[аои]?с[ья]))\b", re.I)
+_PAST = Regex(
+    r"\b(?:\w+[^e]ed|was|were|had|did|done|took|built|made|wrote|got|went|\w{2,}(?:л[аои]?"
+    r"|л[аои]?с[ья]))\b", re.I)
 
 
 def _moment(today: int, unit: str, n: int) -> tuple[str, int]:
@@ -1885,11 +1887,12 @@ def dated(text: str, day: float) -> tuple[str, float | None]:
     """
     days: set[int] = set()
 
-    def mark(match: re.Match[str]) -> str:
+    def mark(match: re.Match[str], how: str) -> str:
         said, groups = match[0], match.groupdict()
         unit, count = _MEANT[fold(match["of"])], fold(groups.get("n") or "1")
         today, n = int(day // DAY_S), int(_NUMBERS.get(count, count if count.isdigit() else "1"))
-        if how == "in" and _PAST.search(text):
+        around = match.string[max(0, match.start() - 200):match.end() + 200].replace(said, "")
+        if how == "in" and _PAST.search(around):
             return said
         if how == "named":
             n, unit = int(unit.split()[0]), unit.split()[1]
@@ -1904,140 +1907,166 @@ def dated(text: str, day: float) -> tuple[str, float | None]:
 
     try:
         for pattern, how in _DATES:
-            text = pattern.sub(mark, text)
+            text = pattern.sub(lambda match, how=how: mark(match, how), text)
     except (ValueError, OverflowError):     # no day, or one outside the calendar
         return text, None
     return text, days.pop() * DAY_S if len(days) == 1 else None
 
 
-_CAPITAL = "(?-i:[A-ZА-ЯЁÁÉÍÓÚÑ])"
-_NAME = rf"(?P<name>{_CAPITAL}[\w'’-]*(?: {_CAPITAL}[\w'’-]*){{0,2}})"
-_ALONE = rf"{_NAME}(?=[\s.!)]*$|,| and | from | и | y )"
-# Not "it", "that one": nothing that a reader could tell later.
-_CLEAR = (r"(?!(?:it|that|this|these|those|them|both|n?either|one|not|no|if|это|этот|эту|его|их|если"
-          r"|когда|es[oae]|est[eao]|que no|lo|si)\b)\w")
-_DO = {"en": "add|answer|ask|avoid|back up|build|check|cite|commit|create|delete|deploy|do|end|explain"
-       "|format|give|include|keep|log|make|merge|open|prefix|print|push|put|read|remove|rename|reply"
-       "|respond|review|round|run|save|send|show|sign|skip|store|suggest|summari[sz]e|tag|test|touch"
-       "|translate|update|use|verify|wait|warn|wrap|write",
-       "ru": r"(?:(?:за|на|под|пере|вы|до|у)?(?:пиши|говори|проси|держи|ищи|веди|води|храни)|спроси"
-       r"|начни|сохрани|учти|пришли|покажи|включи|отключи|удали|коммить|ставь|ответь|проверь|отметь"
-       r"|оставь|добавь|готовь|исправь|отправь|\w{2,}[аяую]й|\w{3,}[иьй]те)(?:ся|сь)?",
-       "es": "añade|avisa|cita|comprueba|confirma|crea|escribe|ejecuta|evita|explica|guarda|haz|incluye"
-       "|mantén|muestra|pide|pon|pregunta|prueba|responde|revisa|usa|utiliza|verifica|(?:añad|escrib"
-       "|hag|incluy|pong|dig|respond|sub|permit)as|(?:borr|us|ejecut|toqu|cambi|elimin|guard|quit"
-       "|mezcl|publiqu|olvid|utilic|env[íi]|avis)es"}
-_DONE = "|".join(form for form, base in _IRREGULAR.items() if form != base)
-# (group, language, how a sentence of it begins).  ask: what follows is to be remembered; agreed:
-# agents may say so, too; event: counts where a date stands in it; from name on: a slot of its own.
-_SAID = [(group, lang, Regex(start, re.I)) for group, lang, start in (
-    ("ask", "en", r"(?:remember|note|(?:keep|bear) in mind|(?:don't|do not) forget|make a note)"
-     rf"(?:,? please,?)?(?: that (?!time\b|day\b|night\b)|: )(?P<rest>{_CLEAR}.+)"),
-    ("ask", "ru", r"(?:запомни|име[йи](?:те)? в виду|учти|не забудь|помни|отметь)(?:те)?"
-     rf"(?:, пожалуйста)?(?:,? что |: |, )(?P<rest>{_CLEAR}.+)"),
-    ("ask", "es", r"(?:recuerd[ae]n?|ten(?:ga)? (?:en cuenta|presente)|no (?:te |se )?olvides?|anota"
-     rf"|toma nota de|apunta)(?:,? por favor,?)?(?: que |: )(?P<rest>{_CLEAR}.+)"),
-    ("rule", "en", r"(?:from now on|from here on|going forward|henceforth),? (?!i (?!want|prefer|need)"
-     rf"|i'|s?he\b|they\b|it\b|there\b|my\b).{{6}}|(?:always|never) (?:{_DO['en']})\b(?! (?:so|it)\b)"
-     rf".{{3}}|(?:don't |do not )?(?:{_DO['en']})\b.* from now on\W*$"),
-    ("rule", "ru", r"(?:отныне|впредь|с этого момента|с сегодняшнего дня),? (?!он[аои]?\b|я (?!хочу)"
-     rf"|.*\w(?:л[аои]?|л[аои]?с[ья])\b).{{6}}|(?:всегда|никогда не) {_DO['ru']}\b.{{3}}"),
-    ("rule", "es", r"(?:a partir de ahora|(?:de ahora|de aquí) en adelante|desde ahora),? (?!v(?:oy|amos)"
-     rf"|ell?a?\b|yo (?!quiero)|todo ).{{6}}|(?:siempre|nunca) (?:{_DO['es']})\b.{{3}}"),
-    ("like", "en", r"(?:i|we)(?:'d| would)?(?: really| strongly| usually| generally| much| still| now)*"
-     rf" prefer {_CLEAR}|i(?:'d| would) rather {_CLEAR}|i like (?:my|the|your) (?:\w+ ){{1,3}}(?:short"
-     r"|brief|concise|long|detailed|simple|plain|formal|informal|black|hot|cold|strong|dark)\b"),
-    ("like", "ru", r"(?:(?:я|мы) )?(?:обычно |всегда )?(?:предпочита(?:ю|ем)|предпоч(?:[её]л|л[аи]) бы)"
-     rf" {_CLEAR}|мне (?:гораздо |намного )?больше (?:нрав[ия]тся|по душе) {_CLEAR}"),
-    ("like", "es", rf"(?:yo |nosotros )?(?:prefiero|preferimos|preferiría) {_CLEAR}"
-     rf"|(?:a mí )?me gustan? (?:mucho )?más {_CLEAR}"),
-    ("agreed", "en", r"(?:(?:today|yesterday),? )?we(?:'ve| have)?(?: just| finally| all| also)?"
-     r" (?:decided|agreed) (?:(?:not )?to|that|on|against) (?!it\b|that\b)\w|(?:decision|decided): \w"),
-    ("agreed", "ru", r"мы (?:вс[её]-таки |окончательно |сегодня |вчера )?(?:решили|договорились)(?:, что"
-     r"| (?:\w+ ){0,2}\w+(?:ть|ти|чь)(?:ся)?\b)|(?:решено|решение)(?::|, что) \w"),
-    ("agreed", "es", r"(?:(?:hoy|ayer),? )?(?:hemos (?:decidido|acordado)|decidimos|acordamos) (?:que|"
-     r"(?:no )?\w+[aeií]r(?:se|l[aoe]s?)?)\b|(?:decisión|decidido): \w"),
-    ("decided", "en", r"(?:i(?:'ve| have)? decided (?:not )?to|let's (?:go with|stick (?:with|to)|settle"
-     rf" on)) {_CLEAR}"),
-    ("decided", "ru", rf"давай(?:те)? (?:остановимся на|возьм[её]м|выберем) {_CLEAR}"),
-    ("decided", "es", rf"(?:nos quedamos con|vamos con(?= la opción| el plan| la versión)) {_CLEAR}"),
-    ("name", "en", rf"(?:my (?:first |full )?name(?:'s| is) {_NAME}|(?:(?:you can |just )?call me (?!back"
-     r"|maybe|if|when|\w+day\b)|(?:hi|hello|hey)\b(?: \w+)?\W+(?:i'm|i am) (?!\w+(?:ish|ese|ian|man)\b))"
-     rf"{_ALONE.replace('<name>', '<called>')})"),
-    ("name", "ru", rf"(?:меня зовут|мо[её] имя(?: —| -)?) {_NAME}|(?:(?:называй|зови)(?:те)? меня|(?:привет"
-     rf"|здравствуй(?:те)?|добрый \w+)\W+я) {_ALONE.replace('<name>', '<called>')}"),
-    ("name", "es", rf"(?:me llamo|mi nombre es) {_NAME}|(?:ll[áa]mame|(?:hola|buen\w+ \w+)\W+soy) "
-     + _ALONE.replace("<name>", "<called>")),
-    ("city", "en", rf"i(?: now| currently)? live in {_CAPITAL}"),
-    ("city", "ru", rf"(?:я )?(?:сейчас |теперь )?живу во? {_CAPITAL}"),
-    ("city", "es", rf"(?:yo )?(?:ahora )?vivo en {_CAPITAL}"),
-    ("employer", "en", rf"i(?: now| currently)? work (?:at|for) {_CAPITAL}"),
-    ("employer", "ru", rf"(?:я )?(?:сейчас |теперь )?работаю в компании [«\"]?{_CAPITAL}"),
-    ("employer", "es", rf"(?:yo )?(?:ahora )?trabajo para {_CAPITAL}"),
-    ("job", "en", r"i(?: now| currently)? work as (?!hard|much|long|little|if)\w"),
-    ("job", "ru", r"(?:я )?(?:сейчас |теперь )?работаю (?:\w+[иоы][мй] )?\w{3,}(?:истом|[её]ром|тором"
-     r"|телем|ником|щиком|чиком|чом|ицей|логом|граммистом|арем)\b"),
-    ("job", "es", r"(?:yo )?(?:ahora )?trabajo como (?!un|loc|siempre|si\b)\w"),
-    ("place", "ru", rf"(?:я )?(?:сейчас |теперь )?работаю в [«\"]?{_CAPITAL}"),
-    ("place", "es", rf"(?:yo )?(?:ahora )?trabajo en {_CAPITAL}"),
-    ("timezone", "en", r"my time ?zone is \w"),
-    ("timezone", "ru", r"(?:мой|у меня) часовой пояс\W+\w"),
-    ("timezone", "es", r"mi zona horaria es \w"),
-    ("email", "en", r"my e-?mail(?: address)? is \S+@\S"),
-    ("email", "ru", r"мо[яй] (?:электронная )?(?:почта|e-?mail|имейл)\W+\S+@\S"),
-    ("email", "es", r"mi (?:correo(?: electrónico)?|e-?mail) es \S+@\S"),
-    ("event", "en", r"(?:[\w ]{3,25},? )?(?:i|we)(?:'ve| have)?(?: just| finally| also)? (?:\w*[^e\W]ed|was"
-     rf"|were|had|did|{_DONE})\b.{{4}}|(?:the|my|our) (?:[\w'’-]+ ){{1,4}}(?:is|was|were|will be|has been"
-     r"|starts|ends|begins|moved)\b"),
-    ("event", "ru", r"(?:[\w ]{3,25},? )?(?:я|мы) (?:\w+ ){0,2}\w{2,}(?:л[аи]?|л[аи]?с[ья])\b"
-     r"|(?:\w+ )?у (?:нас|меня) \w"),
-    ("event", "es", r"(?:[\w ]{3,25},? )?(?:(?:hemos|he) \w+[aí]do|\w{2,}(?:[ai]mos|é|í)|fui|fuimos|tuve"
-     r"|tuvimos|hice|hicimos|estuve|estuvimos)\b.{4}"))]
-# What a wish or rule is about: a newer one takes its place.
-_TOPICS = [(key, Regex(pattern, re.I)) for key, pattern in (
-    ("answer_length", r"(?=.*(?:answer|repl(?:y|ies)|response|ответ|respuesta))(?=.*\b(?:short|brief"
-     r"|concise|terse|long|detailed|verbose|кратк|коротк|подробн|длинн|развёрнут|cort|brev|larg"
-     r"|detallad))"),
-    ("answer_language", r"(?=.*\b(?:answer|reply|respond|speak|talk|отвеча|ответ|говор|respond|respuesta"
-     r"|habl))(?=.*\b(?:in (?:english|russian|spanish)|(?:на|по-)[ -]?(?:английск|русск|испанск)"
-     r"|en (?:inglés|ruso|español)))"),
-    ("indentation", r".*\b(?:tabs|spaces for ind|\d spaces|таб(?:ы|уляц)|tabuladores)"),
-    ("theme", r".*\b(?:(?:dark|light) (?:theme|mode)|(?:т[её]мн|светл)\w+ тем|(?:tema|modo) (?:oscuro"
-     r"|claro))"))]
-_OPENER = Regex(r"(?:(?:ok(?:ay)?|please|also|and|but|so|by the way|btw|well|yes|right|thanks|thank you"
-                r"|fyi|actually|listen|hi|hello|hey|there|everyone|all|пожалуйста|и|а|но|кстати|да|так"
-                r"|хорошо|ок|ладно|спасибо|слушай|также|итак|привет|здравствуй(?:те)?|всем|y|pero|por"
-                r" favor|bueno|vale|gracias|además|también|oye|por cierto|sí|hola)\b[,!:. —-]*)*", re.I)
+# How a sentence of a group begins, by language; an indented line goes on with the one above.
+# ask: what follows is to be remembered; agreed: agents may say so, too; event: counts where a date
+# stands in it; from name on: slots.  CLEAR is no "it" or "that one", which nobody could tell later.
+_BEGINNINGS = r"""
+ask en (?:remember|note|(?:keep|bear) in mind|(?:don't|do not) forget)(?:,? please,?)?
+  (?: that (?!time\b|day\b|night\b)|: )(?P<rest>CLEAR.+)
+ask ru (?:запомни|име[йи](?:те)? в виду|учти|не забудь|помни)(?:те)?(?:, пожалуйста)?
+  (?:,? что |: |, )(?P<rest>CLEAR.+)
+ask es (?:recuerd[ae]n?|ten(?:ga)? (?:en cuenta|presente)|no (?:te |se )?olvides?|toma nota de
+  |anota)(?:,? por favor,?)?(?: que |: )(?P<rest>CLEAR.+)
+rule en (?:from now on|going forward|henceforth),? (?:(?:please|always|never|don't|do not|all
+  |every|no|only|we|you|let's|i (?:want|prefer|need)|DO_EN)\b).{4}|(?:always|never) (?:DO_EN)\b
+  (?! (?:so|it|up)\b).{3}|(?:don't |do not )?(?:DO_EN)\b.* from now on\W*$
+rule ru (?:отныне|впредь|с этого момента),? (?:(?:пожалуйста,? |не )*(?:DO_RU)(?:ся|сь)?|все|мы
+  |никаких|только|всегда|никогда|кажд\w+|я хочу)\b(?!.*\w(?:л[аои]?|л[аои]?с[ья])\b).{3}|(?:всегда
+  |никогда не) (?:DO_RU)(?:ся|сь)?\b(?!.* никогда).{3}|(?:DO_RU)\b,?(?: пожалуйста,?)? впредь\b
+rule es (?:a partir de ahora|de (?:ahora|aquí) en adelante|desde ahora),? (?:por favor,? |no )*
+  (?:DO_ES|siempre|nunca|l[oa]s|tod[oa]s|cada|quiero|sol[oa]|sin)\b.{4}|(?:siempre
+  |nunca) (?:DO_ES)\b(?! (?:la|el) mism[oa]).{3}
+like en (?:i|we)(?:'d| would)?(?: really| strongly| usually| generally| much| still
+  | now)* prefer CLEAR|i(?:'d| would) rather CLEAR|i like (?:my|the|your) (?:\w+ ){1,3}(?:short
+  |brief|concise|long|detailed|simple|plain|formal|informal|black|hot|cold|strong|dark)\b
+like ru (?:(?:я|мы) )?(?:обычно |всегда )?(?:предпочита(?:ю|ем)|предпоч(?:[её]л|л[аи]) бы) CLEAR
+  |мне (?:гораздо |намного )?больше (?:нрав[ия]тся|по душе) CLEAR
+like es (?:yo |nosotros )?(?:prefiero|preferimos|preferiría) CLEAR|(?:a mí )?me gustan? más CLEAR
+agreed en (?:(?:today|yesterday),? )?we(?:'ve| have)?(?: just| finally| all| also)? (?:decided
+  |agreed)(?: not)? (?:to|that|on|against) (?!it\b|that\b)\w|(?:decision|decided): \w
+agreed ru мы (?:вс[её]-таки |окончательно |сегодня |вчера )?(?:решили|договорились)(?:, что
+  | (?:\w+ ){0,2}\w+(?:ть|ти|чь)(?:ся)?\b)|(?:решено|решение)(?::|, что) \w
+agreed es (?:(?:hoy|ayer),? )?(?:hemos (?:decidido|acordado)|decidimos|acordamos)(?: que
+  | (?:no )?\w+[aeií]r(?:se|l[aoe]s?)?)\b|(?:decisión|decidido): \w
+decided en (?:i(?:'ve| have)? decided (?:not )?to|let's (?:go with|stick (?:with|to)
+  |settle on)) (?!me\b|him\b|her\b|you\b|us\b)CLEAR
+decided ru давай(?:те)? (?:остановимся на|возьм[её]м|выберем) CLEAR
+decided es (?:nos quedamos con|vamos con(?= la opción| el plan| la versión)) CLEAR
+name en my (?:first |full )?name(?:'s| is) NAME|(?:(?:you can |just )?call me (?!back|maybe|if
+  |when|\w+day\b)|(?:hi|hello|hey)\b(?: \w+)?\W+(?:i'm|i am) (?!\w+(?:ish|ese|ian|man)\b))ALONE
+name ru (?:меня зовут|мо[её] имя(?: —| -)?) NAME|(?:(?:называй|зови)(?:те)? меня|(?:привет
+  |здравствуй(?:те)?|добрый \w+)\W+я) ALONE
+name es (?:me llamo|mi nombre es) NAME|(?:ll[áa]mame|(?:hola|buen\w+ \w+)\W+soy) ALONE
+city en i(?: now| currently)? live in CAP
+city ru (?:теперь )?(?:я )?(?:сейчас |теперь )?живу во? CAP
+city es (?:yo )?(?:ahora )?vivo en CAP
+employer en i(?: now| currently)? work (?:at|for) CAP
+employer ru (?:я )?(?:сейчас |теперь )?работаю в компании [«"]?CAP
+employer es (?:yo )?(?:ahora )?trabajo para CAP
+work ru (?:я )?(?:сейчас |теперь )?работаю в [«"]?CAP
+work es (?:yo )?(?:ahora )?trabajo en CAP
+job en i(?: now| currently)? work as (?!hard|much|long|little|if)\w
+job ru (?:я )?(?:сейчас |теперь )?работаю (?:\w+[иоы][мй] )?\w{3,}(?:истом|[её]ром|тором|телем
+  |ником|щиком|чиком|чом|ицей|логом|граммистом|арем)\b
+job es (?:yo )?(?:ahora )?trabajo como (?!un|loc|siempre|si\b)\w
+timezone en my time ?zone is \w
+timezone ru (?:мой|у меня) часовой пояс\W+\w
+timezone es mi zona horaria es \w
+email en my e-?mail(?: address)? is \S+@\S
+email ru мо[яй] (?:электронная )?(?:почта|e-?mail|имейл)\W+\S+@\S
+email es mi (?:correo(?: electrónico)?|e-?mail) es \S+@\S
+event en (?:[\w ]{3,25},? )?(?:i|we)(?:'ve| have)?(?: just| finally| also)? (?!want|hop|need
+  |thought|forgot|was (?:think|wonder|hop|go))(?:\w*[^e\W]ed|was|were|had|did|PAST)\b(?! (?:it|that
+  |this|these|those|them)\b).{4}|(?:the|my|our) (?:[\w'’-]+ ){1,4}(?:(?:is|was|will be
+  |has been) (?:moved|scheduled|planned|postponed|delayed|cancell?ed|released|set|due|on|today
+  |tomorrow|next|in)|starts|ends|begins|moved)\b
+event ru (?:[\w ]{3,25},? )?(?:я|мы) (?:\w+ ){0,2}\w{2,}(?:л[аи]?|л[аи]?с[ья])\b
+  |(?:[\w ]{3,25} )?у (?:нас|меня) \w
+event es (?:[\w ]{3,25},? )?(?:(?:hemos|he) \w+[aí]do|\w{2,}(?:[ai]mos|é|í)|fui|fuimos|tuve
+  |tuvimos|hice|hicimos|estuve|estuvimos)\b.{4}|(?:la|el|mi|nuestr[oa]) (?:\w+ ){1,4}(?:es|será
+  |empieza|termina|se (?:movió|aplazó))\b
+"""
+_PARTS = r"""
+DO_EN add|answer|ask|assume|avoid|back up|build|call|check|cite|commit|create|delete|deploy|do
+  |explain|format|give|include|keep|log|make|merge|open|print|push|prefer|put|read|remove|rename
+  |reply|respond|review|run|save|send|show|skip|speak|start|stop|suggest|summari[sz]e|tag|test
+  |translate|treat|update|use|verify|wait|write
+DO_RU (?:за|на|под|пере|вы|до|у)?(?:пиши|говори|проси|держи|ищи|веди|води|храни)|спроси|начни
+  |сохрани|учти|пришли|покажи|включи|отключи|удали|коммить|ставь|ответь|проверь|отметь|оставь|добавь
+  |исправь|отправь|\w{2,}[аяую]й|\w{3,}[иьй]те
+DO_ES añade|avisa|cita|comprueba|crea|escribe|ejecuta|evita|explica|guarda|haz|incluye|mantén
+  |muestra|pon|pregunta|responde|revisa|usa|utiliza|verifica|(?:añad|escrib|hag|incluy|pong|respond
+  |sub)as|(?:borr|us|ejecut|toqu|cambi|elimin|guard|publiqu|olvid|utilic|env[íi])es
+ALONE (?P<called>CAP[\w'’-]*(?: CAP[\w'’-]*){0,2})(?=[\s.!)]*$|,| and | from | и | y )
+NAME (?P<name>CAP[\w'’-]*(?: CAP[\w'’-]*){0,2})
+CAP (?-i:[A-ZА-ЯЁÁÉÍÓÚÑ])
+CLEAR (?!(?:it|that(?! you| we)|this|these|those|them|both|n?either|one|not|no|if|это|этот|эту|его
+  |их|если|когда|es[oae]|est[eao]|que no|o|lo|si|(?:to )?(?:think|believe)|думать|считать|верить
+  |pensar|creer)\b)\w
+"""
+
+
+@lru_cache(1)
+def _beginnings() -> list[tuple[str, str, Regex]]:
+    """(group, language, how such a sentence begins)."""
+    rows, parts = (table.replace("\n  ", "").strip() for table in (_BEGINNINGS, _PARTS))
+    past = "|".join(form for form, base in _IRREGULAR.items() if form != base)
+    for name, _, pattern in (part.partition(" ") for part in [f"PAST {past}", *parts.split("\n")]):
+        rows = rows.replace(name, pattern)
+    return [(group, lang, Regex(start, re.I)) for group, lang, start in (
+        row.split(" ", 2) for row in rows.split("\n"))]
+
+
+_SLOTS = frozenset("name city employer job timezone email".split())
+_SHORT = _SLOTS | {"work", "like", "rule"}              # may follow another claim in a sentence
+_SAID_BY = {"user": _SHORT | {"ask", "agreed", "decided", "event"}, "agent": frozenset(["agreed"])}
+MOST_PROPOSALS = 5                  # of one message
+_LABELS = {"en": ("User", "Agent", "User's name: "),
+           "es": ("Usuario", "Agente", "Nombre del usuario: "),
+           "ru": ("Пользователь", "Агент", "Имя пользователя: ")}
+# Words that take one another's place in a wish, so that "long answers" replaces "short answers".
+_AXES = _table("""@length: short brief concise terse long detailed verbose краткие короткие
+подробные длинные cortas breves largas detalladas; @language: english russian spanish german french
+английски русски испански немецки inglés ruso español alemán; @indent: tabs spaces табы пробелы
+tabuladores espacios; @shade: dark light тёмная светлая oscuro claro; @tone: formal informal casual
+официально формально неформально; @hour: morning evening afternoon утром вечером; @heat: hot cold
+горячий холодный caliente frío; answer: answer reply replies response responses ответы отвечать
+respuestas respondes; : prefer rather like always over предпочитаю обычно всегда больше нравится
+prefiero siempre gusta más""")
+_WORK = Regex(
+    r"\b(?:you|answer|repl(?:y|ies)|respon|expla|summar|code|commit|test|report|format|bullet|emoji"
+    r"|comment|step|list|table|markdown|tabs|ответ|отвеча|об[ъь]ясн|код|коммит|отч[её]т|письм|стил"
+    r"|формат|спис|таблиц|пример|respuesta|explica|código|informe|ejemplo|tono|estilo)", re.I)
+_OWN = Regex(
+    r"\b(?:i|i'\w+|my|me|we|we'\w+|our|us|let's|я|мы|мне|меня|мо[йяиёею]\w*|наш\w*|на[мс]"
+    r"|давай|живу|предпочитаю|работаю|yo|mis?|nos|nuestr\w+|prefiero|vivo|trabajo|he"
+    r"|\w+[aei]mos)\b", re.I)
+_OPENER = Regex(
+    r"(?:(?:ok(?:ay)?|please|also|and|but|so|by the way|btw|anyway|in the meantime|yeah|wow"
+    r"|well|yes|right|thanks|thank you|fyi|actually|listen|hi|hello|hey|there|everyone|all"
+    r"|пожалуйста|и|а|но|кстати|да|так|хорошо|ок|ладно|спасибо|слушай|также|итак|привет"
+    r"|здравствуй(?:те)?|всем|y|pero|por favor|bueno|vale|gracias|además|también|oye"
+    r"|por cierto|sí|hola)\b[,!:. —-]*)*", re.I)
 _JOINT = Regex(r"[,;] (?:and |but |и |а |но |y |pero )?| (?:and|but|и|но|y|pero) ", re.I)
 # Sentences that state nothing of one's own: asked, quoted; supposed, told by others, code.
 _OPEN = Regex("\\?[\\s\"»)]*$|[¿\0]")
 _IDLE = Regex(
-    r"\b(?:if (?:i|we|my|our|only)|suppos\w+|imagine|pretend|hypothetical\w*|what if|let's say|as if"
-    r"|for (?:example|instance)|maybe|perhaps|might|said|says?|told|tells|according to|wrote|asked|heard"
-    r"|claim(?:s|ed)|если бы|допустим|предположим|представь(?:те)?|как будто|например|может быть"
-    r"|возможно|наверное|сказал[аи]?|говор[ия]т|говорил[аи]?|написал[аи]?|по словам|утвержда\w+"
-    r"|считает|просил[аи]?|якобы|supón|supongamos|imagin\w+|por ejemplo|quizás?|tal vez|a lo mejor"
-    r"|dijo|dicen?|según|comentó|escribió|cree que)\b|[{}<>]|[=!]=|\w\(.*\)|;$|::", re.I)
+    r"\b(?:if (?:i|we|my|our|only)|suppos\w+|imagine|pretend|hypothetical\w*|what if"
+    r"|let's say|as if|for (?:example|instance)|maybe|perhaps|might|said|says?|told|tells"
+    r"|according to|wrote|asked|heard|claim(?:s|ed)|если бы|допустим|предположим|представь"
+    r"(?:те)?|как будто|например|может быть|возможно|наверное|сказал[аи]?|говор[ия]т"
+    r"|говорил[аи]?|написал[аи]?|по словам|утвержда\w+|считает|просил[аи]?|якобы|supón"
+    r"|supongamos|imagin\w+|por ejemplo|quizás?|tal vez|a lo mejor|dijo|dicen?|según|comentó"
+    r"|escribió|cree que)\b|[{}<>]|[=!]=|\w\(.*\)|;$|::", re.I)
 _JOKE = Regex(r"\b(?:kidding|joking|шучу|шутка|broma)\b", re.I)
 _BOUND = Regex(r"\b(?:when|if|because|unless|когда|если|потому|cuando|si|porque)\b", re.I)
-_FENCED = Regex(r"(?:```|~~~).*?(?:```|~~~|\Z)|^(?:[>|#]|\s{4}|\t).*$", re.S | re.M)
-_QUOTED = Regex("“[^”]*”|«[^»]*»|\"[^\"\\n]*\"|„[^“]*“")
-_STOPS = Regex(r"(?<!\b(?:Dr|Mr|Ms|St|vs|Sr|.g|.e))(?<!\bMrs)(?<!\bhi)(?<!\bhey)(?<!\bhello)(?<!\bhola)"
-               r"(?<!\bпривет)(?<!\bздравствуйте)[.!…?]+[\"»)]*(?=\s)", re.I)
-_BULLET = Regex(r"(?:[-*•–]|\d{1,3}[.)])\s+")
-_OWN = Regex(r"\b(?:i|i'\w+|my|me|we|we'\w+|our|us|let's|я|мы|мне|меня|мо[йяиёею]\w*|наш\w*|на[мс]|у нас|давай"
-             r"|предпочитаю|живу|работаю|yo|mis?|nos|nuestr\w+|prefiero|vivo|trabajo|hemos|\w+[aei]mos"
-             r"|he|preferiría)\b", re.I)
-_WORK = Regex(r"\b(?:you|answer|repl(?:y|ies)|respon|expla|summar|code|commit|test|report|format|bullet|emoji"
-              r"|comment|step|list|table|markdown|tabs|ответ|отвеча|об[ъь]ясн|код|коммит|отч[её]т|письм"
-              r"|стил|формат|список|спис|таблиц|пример|respuesta|explica|código|informe|lista|ejemplo"
-              r"|formato|tono|estilo)", re.I)
-_LABELS = {"en": ("User", "Agent", "User's name: "), "ru": ("Пользователь", "Агент", "Имя пользователя: "),
-           "es": ("Usuario", "Agente", "Nombre del usuario: ")}
-_SLOTS = frozenset("name city employer job timezone email".split())
-_SHORT = _SLOTS | {"place", "like", "rule"}             # may follow another claim in a sentence
-_GROUPS = {"user": frozenset(group for group, _, _ in _SAID), "agent": frozenset(["agreed"])}
-MOST_PROPOSALS = 5                  # of one message
+# What may follow a plain statement in its sentence: ", can you help me with it?"
+_TAIL = Regex(
+    r",? (?:(?:and|but|so|и|но|y|pero) )*(?:(?:can|could|would|will) you|i'm (?:not sure|wondering)"
+    r"|how (?:can|do|should)|what (?:do|should|can)|should i|do you|any (?:tips|ideas|advice)"
+    r"|можешь|можете|подскажи|помоги|как(?:ой|ая|ие)? |что (?:мне|ты)|puedes|podrías|¿).*", re.I)
+_FENCED = Regex(r"(?:```|~~~).*?(?:```|~~~|\Z)|^(?:[>|#]| {4}|\t).*$", re.S | re.M)
+_QUOTED = Regex("“[^“”]*”|«[^«»]*»|\"[^\"\\n]*\"|„[^„“]*“")
+_STOPS = Regex(
+    r"(?<!\b(?:Dr|Mr|Ms|St|vs|Sr|.g|.e))(?<!\bMrs)(?<!\bhi)(?<!\bhey)(?<!\bhello)(?<!\bhola)"
+    r"(?<!\bпривет)(?<!\bздравствуйте)(?<![.!…?])[.!…?]++[\"»)]*+(?=\s)", re.I)
+_BULLET = Regex(r"^(?:[-*•–]|\d{1,3}[.)])\s+")
 
 
 def _units(text: str) -> Iterator[str]:
@@ -2052,38 +2081,56 @@ def _units(text: str) -> Iterator[str]:
 
 def _claim(text: str, groups: Collection[str]) -> tuple[str, str, str, int] | None:
     """(group, language, name, start) of what a text claims where it begins, openers passed."""
-    for at in {0: 0, _OPENER.match(text).end(): 0}:
-        for group, lang, start in _SAID:
+    for at in {_OPENER.match(text).end(): 0, 0: 0}:
+        for group, lang, start in _beginnings():
             if group in groups and (match := start.match(text, at)):
                 name = match["name"] or match["called"] if group == "name" else ""
-                return group, lang, name, at
+                return group, lang, name, match.start("rest") if group == "ask" else at
     return None
 
 
-def _clauses(unit: str, start: int, groups: Collection[str]) -> list[str]:
-    """A sentence cut at the joints after which another claim begins, but no condition or reason."""
-    clauses, begin = [unit], 0
-    for joint in () if _BOUND.search(unit) else _JOINT.finditer(unit, start):
-        if _claim(unit[joint.end():], groups):
-            clauses[-1:] = [unit[begin:joint.start()], unit[joint.end():]]
-            begin = joint.end()
-    return clauses
+def _clauses(unit: str, first: bool, groups: Collection[str]) -> Iterator[str]:
+    """A sentence cut at the joints after which another claim begins, but no condition or reason.
+
+    Where nothing is claimed `first`, the joint must be plain: ", and I prefer ...".
+    """
+    begin = 0
+    for joint in () if _BOUND.search(unit) else _JOINT.finditer(unit, _OPENER.match(unit).end()):
+        plain = joint[0][0] in ",;" and joint[0].strip(" ,;")
+        if (first or plain) and _claim(unit[joint.end():], groups):
+            yield unit[begin:joint.start()]
+            first, begin = True, joint.end()
+    yield unit[begin:]
 
 
 def _stated(message: Item) -> Iterator[Proposal]:
     """What one message states, sentence by sentence."""
     for unit in _units(message.text):
-        allowed = _GROUPS[message.origin] if not _OPEN.search(unit) else frozenset()
-        first = _claim(unit, allowed & {"ask"} if _IDLE.search(unit) else allowed)
+        unit = _TAIL.split(unit, 1)[0]
+        allowed = _SAID_BY[message.origin] if not _OPEN.search(unit) else frozenset()
+        first = _claim(unit, allowed)
         if first is not None and first[0] == "ask":
-            unit = next(row.match(unit, first[3])["rest"] for group, lang, row in _SAID
-                        if first[:2] == (group, lang))
-            allowed = frozenset() if _IDLE.search(unit) else allowed - {"ask", "event"}
-            first = _claim(unit, allowed) or (*first[:3], 0)
-        for clause in _clauses(unit, first[3], allowed & _SHORT) if first else ():
-            proposal = _proposal(message, clause, *(_claim(clause, allowed) or first))
-            if proposal.kind != "episodic" or proposal.when is not None:
-                yield proposal
+            unit, first = unit[first[3]:], (*first[:3], 0)
+            allowed = _SAID_BY["user"] - {"ask", "event"} if not _IDLE.search(unit) else frozenset()
+        for clause in _clauses(unit, first is not None, allowed & _SHORT):
+            claim, first = _claim(clause, allowed) or first, None
+            if claim and (claim[0] == "ask" or not _IDLE.search(unit)):
+                proposal = _proposal(message, clause, *claim)
+                if proposal.kind != "episodic" or proposal.when is not None:
+                    yield proposal
+
+
+@lru_cache(1)
+def _axes() -> dict[str, str]:
+    """_AXES by stem."""
+    return {stem(fold(word)): name for word, name in _AXES.items()}
+
+
+def _topic(text: str) -> str | None:
+    """What a short wish is about, with its choice left open; None where that is unknown."""
+    words = {_axes().get(word, word) for word in content(text)} - {""}
+    known = len(words) < 5 and any(word[0] == "@" for word in words)
+    return f"wish.{' '.join(sorted(words))}" if known else None
 
 
 def _proposal(message: Item, clause: str, group: str, lang: str, name: str, at: int) -> Proposal:
@@ -2091,8 +2138,8 @@ def _proposal(message: Item, clause: str, group: str, lang: str, name: str, at: 
     text, when = dated(clause[at:].strip(" .,;!"), message.valid_from)
     kind, key = {"rule": "procedural", "event": "episodic"}.get(group, "semantic"), None
     if group in ("like", "rule"):
-        key = next((topic for topic, row in _TOPICS if row.match(text)), None)
-        kind = "procedural" if key or _WORK.search(text) else kind
+        key = _topic(text)
+        kind = "procedural" if _WORK.search(text) else kind
     key = group if group in _SLOTS else key
     speaker = one_line(message.speaker or "", 60)
     speaker = "" if fold(speaker) in ("user", "human", "agent", "assistant") else speaker
@@ -2114,28 +2161,26 @@ def extracted(messages: Iterable[Item]) -> list[Proposal]:
     ...         None, 0.0, 0.0, 0.0, None, None, "", (), {}) for i, text in enumerate(texts))
     >>> [(p.text, p.key) for p in told("Hi, my name is Ann and I live in Porto.")]
     [("User's name: Ann", 'user.name'), ('User: I live in Porto', 'user.city')]
-    >>> [(p.text, p.kind, p.sources) for p in told("I prefer short answers.", "Ok", "i prefer short answers")]
-    [('User: I prefer short answers', 'procedural', (0, 2))]
+    >>> [(p.text, p.kind, p.sources) for p in told("I prefer tabs.", "Ok", "i prefer tabs")]
+    [('User: I prefer tabs', 'procedural', (0, 2))]
     >>> told("Do I prefer tea?", "If I preferred tea...", "She said I prefer tea", "> I prefer tea")
     []
     """
     found: list[Proposal] = []
-    last: dict[object, int] = {}        # place of what was said last in a slot, or of a text
+    last: dict[object, tuple[int, object]] = {}     # (place, words) of the last in a slot
     for message in messages:
-        if message.origin not in _GROUPS or not message.trusted or (
+        if message.origin not in _SAID_BY or not message.trusted or (
                 suspicion(message.text) or _JOKE.search(message.text)):
             continue
         for proposal in islice(_stated(message), MOST_PROPOSALS):
             words = facts(proposal.text).words
-            at = last.get(proposal.key or words)
-            if suspicion(proposal.text):
-                continue
-            if at is not None and facts(found[at].text).words == words:
-                found[at] = found[at]._replace(
-                    sources=tuple(dict.fromkeys(found[at].sources + proposal.sources)))
-                continue
-            last[proposal.key or words] = len(found)
-            found.append(proposal)
+            at, known = last.get(proposal.key or words, (0, None))
+            if known == words:
+                sources = dict.fromkeys(found[at].sources + proposal.sources)
+                found[at] = found[at]._replace(sources=tuple(sources))
+            elif not suspicion(proposal.text):      # "system: ..." where such a speaker says it
+                last[proposal.key or words] = len(found), words
+                found.append(proposal)
     return found
 
 
