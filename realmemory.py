@@ -2058,9 +2058,10 @@ _JOKE = Regex(r"\b(?:kidding|joking|шучу|шутка|broma)\b", re.I)
 _BOUND = Regex(r"\b(?:when|if|because|unless|когда|если|потому|cuando|si|porque)\b", re.I)
 # What may follow a plain statement in its sentence: ", can you help me with it?"
 _TAIL = Regex(
-    r",? (?:(?:and|but|so|и|но|y|pero) )*(?:(?:can|could|would|will) you|i'm (?:not sure|wondering)"
-    r"|how (?:can|do|should)|what (?:do|should|can)|should i|do you|any (?:tips|ideas|advice)"
-    r"|можешь|можете|подскажи|помоги|как(?:ой|ая|ие)? |что (?:мне|ты)|puedes|podrías|¿).*", re.I)
+    r"(?:, (?:(?:and|but|so|и|но|y|pero) )*| (?:and|but|so|и|но|y|pero) )(?:(?:can|could|would"
+    r"|will) you|i'm (?:not sure|wondering)|how (?:can|do|should)|what (?:do|should|can)|should i|do you"
+    r"|any (?:tips|ideas|advice)|можешь|можете|подскажи|помоги|как(?:ой|ая|ие)? |что (?:мне|ты)"
+    r"|puedes|podrías|¿).*", re.I)
 _FENCED = Regex(r"(?:```|~~~).*?(?:```|~~~|\Z)|^(?:[>|#]| {4}|\t).*$", re.S | re.M)
 _QUOTED = Regex("“[^“”]*”|«[^«»]*»|\"[^\"\\n]*\"|„[^„“]*“")
 _STOPS = Regex(
@@ -2081,7 +2082,7 @@ def _units(text: str) -> Iterator[str]:
 
 def _claim(text: str, groups: Collection[str]) -> tuple[str, str, str, int] | None:
     """(group, language, name, start) of what a text claims where it begins, openers passed."""
-    for at in {_OPENER.match(text).end(): 0, 0: 0}:
+    for at in dict.fromkeys((_OPENER.match(text).end(), 0)):
         for group, lang, start in _beginnings():
             if group in groups and (match := start.match(text, at)):
                 name = match["name"] or match["called"] if group == "name" else ""
@@ -2130,6 +2131,7 @@ def _topic(text: str) -> str | None:
     """What a short wish is about, with its choice left open; None where that is unknown."""
     words = {_axes().get(word, word) for word in content(text)} - {""}
     known = len(words) < 5 and any(word[0] == "@" for word in words)
+    known = known and "not" not in facts(text).signs        # "not in English" chooses nothing
     return f"wish.{' '.join(sorted(words))}" if known else None
 
 

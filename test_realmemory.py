@@ -1335,6 +1335,7 @@ def test_another_choice_of_the_same_wish_has_its_key(one, other):
     keys = {key for text in (one, other) for _, _, key in stated(text)}
     assert len(keys) == 1 and None not in keys
     assert {key for _, _, key in stated("I prefer short walks")}.isdisjoint(keys)
+    assert [key for _, _, key in stated("Never answer in English")] == [None]
 
 
 def test_a_repeated_preference_reinforces_and_answers_what_the_user_prefers(hippo):
