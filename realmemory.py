@@ -2058,10 +2058,10 @@ _JOKE = Regex(r"\b(?:kidding|joking|шучу|шутка|broma)\b", re.I)
 _BOUND = Regex(r"\b(?:when|if|because|unless|когда|если|потому|cuando|si|porque)\b", re.I)
 # What may follow a plain statement in its sentence: ", can you help me with it?"
 _TAIL = Regex(
-    r"(?:, (?:(?:and|but|so|и|но|y|pero) )*| (?:and|but|so|и|но|y|pero) )(?:(?:can|could|would"
-    r"|will) you|i'm (?:not sure|wondering)|how (?:can|do|should)|what (?:do|should|can)|should i|do you"
-    r"|any (?:tips|ideas|advice)|можешь|можете|подскажи|помоги|как(?:ой|ая|ие)? |что (?:мне|ты)"
-    r"|puedes|podrías|¿).*", re.I)
+    r"(?:, (?:(?:and|but|so|и|но|y|pero) )*| (?:and|but|so|и|но|y|pero) )(?:(?:can|could|will) you"
+    r"|would you|i'm (?:not sure|wondering)|how (?:can|do|should)|what (?:do|should|can)|should i"
+    r"|do you|any (?:tips|ideas|advice)|можешь|можете|подскажи|помоги|как(?:ой|ая|ие)? "
+    r"|что (?:мне|ты)|puedes|podrías|¿).*", re.I)
 _FENCED = Regex(r"(?:```|~~~).*?(?:```|~~~|\Z)|^(?:[>|#]| {4}|\t).*$", re.S | re.M)
 _QUOTED = Regex("“[^“”]*”|«[^«»]*»|\"[^\"\\n]*\"|„[^„“]*“")
 _STOPS = Regex(
