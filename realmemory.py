@@ -1838,22 +1838,27 @@ def _any(words: Iterable[str]) -> str:
 # What stands before a rough time ("about 3 days ago") or makes it none ("la mañana").
 _ROUGH = "".join(f"(?<!{word} )" for word in """over than about around almost nearly least the every
 each около почти более больше примерно каждый más de casi unos la las esta cada una""".split())
-_DATES = [
-    (Regex(rf"(?<![\w.,/-]){_ROUGH}(?:"
-           + row.replace("NUM ", f"(?P<n>\\d{{1,4}}|an?|una?|{_any(_NUMBERS)}) ")
-           .replace("SPAN", f"(?P<of>{_any(_SPANS)})").replace("DAY", f"(?P<of>{_any(_WEEKDAYS)})")
-           + r")(?![\w'’-]| \(| or | или | o | of | en día| día)", re.I), how)
-    for row, how in (
-        (f"(?P<of>{_any(_CALENDAR)})", "named"), ("NUM SPAN ago", "ago"),
-        ("(?:NUM )?SPAN назад", "ago"), ("hace NUM SPAN", "ago"), ("in NUM SPAN", "in"),
-        ("через (?:NUM )?SPAN", "in"), ("dentro de NUM SPAN", "ahead"),
-        ("last DAY", "last"), ("в прошл(?:ый|ую|ое) DAY", "last"), ("el DAY pasado", "last"),
-        ("next DAY", "next"), ("(?:в|на) следующ(?:ий|ую|ее) DAY", "next"),
-        (_any(["(?:el|al) próximo DAY"]), "coming"), ("(?:el|al) DAY que viene", "coming"))]
+_DATES = {
+    "CALENDAR": "named", "NUM SPAN ago": "ago", "(?:NUM )?SPAN назад": "ago",
+    "hace NUM SPAN": "ago", "in NUM SPAN": "in", "через (?:NUM )?SPAN": "in",
+    "dentro de NUM SPAN": "ahead", "last DAY": "last", "в прошл(?:ый|ую|ое) DAY": "last",
+    "el DAY pasado": "last", "next DAY": "next", "(?:в|на) следующ(?:ий|ую|ее) DAY": "next",
+    "(?:el|al) pr[óo]ximo DAY": "coming", "(?:el|al) DAY que viene": "coming"}
 # "done in 3 days", "через 3 дня сломался" measure from another day.
 _PAST = Regex(
     r"\b(?:\w+[^e]ed|was|were|had|did|done|took|built|made|wrote|got|went|\w{2,}(?:л[аои]?"
     r"|л[аои]?с[ья]))\b", re.I)
+
+
+@lru_cache(1)
+def _dates() -> list[tuple[Regex, str]]:
+    """(pattern of a relative date, how it is meant)."""
+    holes = {"CALENDAR": f"(?P<of>{_any(_CALENDAR)})", "SPAN": f"(?P<of>{_any(_SPANS)})",
+             "DAY": f"(?P<of>{_any(_WEEKDAYS)})",
+             "NUM": rf"(?P<n>\d{{1,4}}|an?|una?|{_any(_NUMBERS)})"}
+    return [(Regex(rf"(?<![\w.,/-]){_ROUGH}(?:{re.sub('[A-Z]+', lambda hole: holes[hole[0]], row)})"
+                   r"(?![\w'’-]| \(| or | или | o | of | en día| día)", re.I), how)
+            for row, how in _DATES.items()]
 
 
 def _moment(today: int, unit: str, n: int) -> tuple[str, int]:
@@ -1906,7 +1911,7 @@ def dated(text: str, day: float) -> tuple[str, float | None]:
         return f"{said} ({date})"
 
     try:
-        for pattern, how in _DATES:
+        for pattern, how in _dates():
             text = pattern.sub(lambda match, how=how: mark(match, how), text)
     except (ValueError, OverflowError):     # no day, or one outside the calendar
         return text, None
