@@ -63,7 +63,7 @@ from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from heapq import nlargest
-from itertools import permutations
+from itertools import islice, permutations
 from operator import mul
 from types import SimpleNamespace
 
@@ -2031,19 +2031,402 @@ def scope_key(name: str) -> str:
     return re.sub(r"[\s_-]+", "-", folded.strip())
 
 
-class Proposal(Record):
-    """Stand-in."""
+# === 11b. Extraction ==============================================================================
+# What a conversation states outright, found without a model: requests to remember, rules, wishes,
+# who the user is, decisions, dated events.  A wrong memory costs more than a missed one, so each
+# row of the table is matched where a sentence begins, and what is asked, quoted, supposed, denied
+# or told of others is passed over.  A sentence stays in its own words: where it speaks of "I" or
+# "we" its speaker stands before it ("User: I prefer tea"), for turning it into the third person
+# takes a grammar of each language, and a word changed is a difference to the gate.  O(length).
 
-    text: str
-    kind: str
-    sources: tuple[int, ...]
-    key: str | None = None
-    when: float | None = None
+class Proposal(Record):
+    """A fact or rule that a conversation states, on its way to the gate."""
+
+    text: str                       # one sentence clear by itself, in the words of the message
+    kind: str                       # "semantic", "procedural" or "episodic"
+    sources: tuple[int, ...]        # ids of the messages that say so
+    key: str | None = None          # slot that a newer value supersedes; None: the gate decides
+    when: float | None = None       # epoch seconds of when it holds or happens, if the text says so
+
+
+_CALENDAR = _table("""-2 day: the_day_before_yesterday day_before_yesterday позавчера anteayer
+antier; -1 day: yesterday вчера ayer; 0 day: today сегодня hoy; 1 day: tomorrow завтра mañana; 2
+day: the_day_after_tomorrow day_after_tomorrow послезавтра pasado_mañana; -1 week: last_week
+на_прошлой_неделе la_semana_pasada; 1 week: next_week на_следующей_неделе la_próxima_semana
+la_semana_que_viene; -1 month: last_month в_прошлом_месяце el_mes_pasado; 1 month: next_month
+в_следующем_месяце el_próximo_mes el_mes_que_viene; -1 year: last_year в_прошлом_году el_año_pasado;
+1 year: next_year в_следующем_году el_próximo_año el_año_que_viene""")
+_SPANS = _table("""day: day days день дня дней día días; week: week weeks неделю недели недель
+semana semanas; month: month months месяц месяца месяцев mes meses; year: year years год года лет
+año años""")
+_WEEKDAYS = _table("""0: monday понедельник lunes; 1: tuesday вторник martes; 2: wednesday среду
+miércoles; 3: thursday четверг jueves; 4: friday пятницу viernes; 5: saturday субботу sábado; 6:
+sunday воскресенье domingo""")
+_PLAIN = str.maketrans("áéíóúñ", "aeioun")
+_EITHER = str.maketrans({c: f"[{c}{c.translate(_PLAIN)}]" for c in "áéíóúñ"})
+_MEANT = {word.translate(_PLAIN): name for table in (_CALENDAR, _SPANS, _WEEKDAYS)
+          for word, name in table.items()}
+
+
+def _any(words: Iterable[str]) -> str:
+    """A pattern of any of the words, the longest first, with or without accents."""
+    return "|".join(sorted(words, key=len, reverse=True)).translate(_EITHER)
+
+
+# What stands before a rough time ("about 3 days ago") or makes it none ("la mañana").
+_ROUGH = "".join(f"(?<!{word} )" for word in """over than about around almost nearly least the every
+each около почти более больше примерно каждый más de casi unos la las esta cada una""".split())
+_DATES = {
+    "CALENDAR": "named", "NUM SPAN ago": "ago", "(?:NUM )?SPAN назад": "ago",
+    "hace NUM SPAN": "ago", "in NUM SPAN": "in", "через (?:NUM )?SPAN": "in",
+    "dentro de NUM SPAN": "ahead", "last DAY": "last", "в прошл(?:ый|ую|ое) DAY": "last",
+    "el DAY pasado": "last", "next DAY": "next", "(?:в|на) следующ(?:ий|ую|ее) DAY": "next",
+    "(?:el|al) pr[óo]ximo DAY": "coming", "(?:el|al) DAY que viene": "coming"}
+# "done in 3 days", "через 3 дня сломался" measure from another day.
+_PAST = Regex(
+    r"\b(?:\w+[^e]ed|was|were|had|did|done|took|built|made|wrote|got|went|\w{2,}(?:л[аои]?"
+    r"|л[аои]?с[ья]))\b", re.I)
+
+
+@lru_cache(1)
+def _dates() -> list[tuple[Regex, str]]:
+    """(pattern of a relative date, how it is meant)."""
+    holes = {"CALENDAR": f"(?P<of>{_any(_CALENDAR)})", "SPAN": f"(?P<of>{_any(_SPANS)})",
+             "DAY": f"(?P<of>{_any(_WEEKDAYS)})",
+             "NUM": rf"(?P<n>\d{{1,4}}|an?|una?|{_any(_NUMBERS)})"}
+    return [(Regex(rf"(?<![\w.,/-]){_ROUGH}(?:{re.sub('[A-Z]+', lambda hole: holes[hole[0]], row)})"
+                   r"(?![\w'’-]| \(| or | или | o | of | en día| día)", re.I), how)
+            for row, how in _DATES.items()]
+
+
+def _moment(today: int, unit: str, n: int) -> tuple[str, int]:
+    """(date as written, first day) of the day, week, month or year n after that of `today`."""
+    if unit == "day":
+        return day_of((today + n) * DAY_S), today + n
+    if unit == "week":
+        monday = today - (today + 3) % 7 + 7 * n
+        return f"week of {day_of(monday * DAY_S)}", monday
+    date = datetime.fromtimestamp(today * DAY_S, UTC)
+    year, month = divmod(date.year * 12 + date.month - 1 + n * (12 if unit == "year" else 1), 12)
+    first = datetime(year, month + 1 if unit == "month" else 1, 1, tzinfo=UTC)
+    return f"{first:%Y-%m-%d}"[:7 if unit == "month" else 4], int(first.timestamp() // DAY_S)
+
+
+def dated(text: str, day: float) -> tuple[str, float | None]:
+    """The text with the date after each relative one, and the day's epoch where it names just one.
+
+    `day` is the epoch of the day on which it was said.  Weeks begin on Monday; "next Friday" is
+    that of the next week, "el próximo viernes" the first to come, "last Friday" the last one gone.
+
+    >>> sunday = epoch("2026-11-29")
+    >>> dated("We met yesterday", sunday)
+    ('We met yesterday (2026-11-28)', 1795824000.0)
+    >>> [dated(text, sunday)[0] for text in ("last week", "in 2 months", "через 3 дня")]
+    ['last week (week of 2026-11-16)', 'in 2 months (2027-01)', 'через 3 дня (2026-12-02)']
+    >>> dated("el próximo viernes, no por la mañana", sunday)[0]
+    'el próximo viernes (2026-12-04), no por la mañana'
+    >>> dated(dated("today", sunday)[0], 0.0), dated("a while ago", sunday)
+    (('today (2026-11-29)', None), ('a while ago', None))
+    """
+    days: set[int] = set()
+
+    def mark(match: re.Match[str], how: str) -> str:
+        said, groups = match[0], match.groupdict()
+        unit, count = _MEANT[fold(match["of"])], fold(groups.get("n") or "1")
+        today, n = int(day // DAY_S), int(_NUMBERS.get(count, count if count.isdigit() else "1"))
+        around = match.string[max(0, match.start() - 200):match.end() + 200].replace(said, "")
+        if how == "in" and _PAST.search(around):
+            return said
+        if how == "named":
+            n, unit = int(unit.split()[0]), unit.split()[1]
+        elif unit.isdigit():
+            ahead = (int(unit) - (today + 3) % 7 - 1) % 7 + 1     # 1 to 7 days until that weekday
+            n = {"coming": ahead, "last": ahead - 7 if ahead < 7 else -7,
+                 "next": int(unit) - (today + 3) % 7 + 7}[how]
+            unit = "day"
+        date, at = _moment(today, unit, -n if how == "ago" else n)
+        days.add(at)
+        return f"{said} ({date})"
+
+    try:
+        for pattern, how in _dates():
+            text = pattern.sub(lambda match, how=how: mark(match, how), text)
+    except (ValueError, OverflowError):     # no day, or one outside the calendar
+        return text, None
+    return text, days.pop() * DAY_S if len(days) == 1 else None
+
+
+# How a sentence of a group begins, by language; an indented line goes on with the one above.
+# ask: what follows is to be remembered; agreed: agents may say so, too; event: counts where a date
+# stands in it; from name on: slots.  CLEAR is no "it" or "that one", which nobody could tell later.
+_BEGINNINGS = r"""
+ask en (?:remember|note|(?:keep|bear) in mind|(?:don't|do not) forget)(?:,? please,?)?
+  (?: that (?!time\b|day\b|night\b)|: )(?P<rest>CLEAR.+)
+ask ru (?:запомни|име[йи](?:те)? в виду|учти|не забудь|помни)(?:те)?(?:, пожалуйста)?
+  (?:,? что |: |, )(?P<rest>CLEAR.+)
+ask es (?:recuerd[ae]n?|ten(?:ga)? (?:en cuenta|presente)|no (?:te |se )?olvides?|toma nota de
+  |anota)(?:,? por favor,?)?(?: que |: )(?P<rest>CLEAR.+)
+rule en (?:from now on|going forward|henceforth),? (?:(?:please|always|never|don't|do not|all
+  |every|no|only|we|you|let's|i (?:want|prefer|need)|DO_EN)\b).{4}|(?:always|never) (?:DO_EN)\b
+  (?! (?:so|it|up)\b).{3}|(?:don't |do not )?(?:DO_EN)\b.* from now on\W*$
+rule ru (?:отныне|впредь|с этого момента),? (?:(?:пожалуйста,? |не )*(?:DO_RU)(?:ся|сь)?|все|мы
+  |никаких|только|всегда|никогда|кажд\w+|я хочу)\b(?!.*\w(?:л[аои]?|л[аои]?с[ья])\b).{3}|(?:всегда
+  |никогда не) (?:DO_RU)(?:ся|сь)?\b(?!.* никогда).{3}|(?:DO_RU)\b,?(?: пожалуйста,?)? впредь\b
+rule es (?:a partir de ahora|de (?:ahora|aquí) en adelante|desde ahora),? (?:por favor,? |no )*
+  (?:DO_ES|siempre|nunca|l[oa]s|tod[oa]s|cada|quiero|sol[oa]|sin)\b.{4}|(?:siempre
+  |nunca) (?:DO_ES)\b(?! (?:la|el) mism[oa]).{3}
+like en (?:i|we)(?:'d| would)?(?: really| strongly| usually| generally| much| still
+  | now)* prefer CLEAR|i(?:'d| would) rather CLEAR|i like (?:my|the|your) (?:\w+ ){1,3}(?:short
+  |brief|concise|long|detailed|simple|plain|formal|informal|black|hot|cold|strong|dark)\b
+like ru (?:(?:я|мы) )?(?:обычно |всегда )?(?:предпочита(?:ю|ем)|предпоч(?:[её]л|л[аи]) бы) CLEAR
+  |мне (?:гораздо |намного )?больше (?:нрав[ия]тся|по душе) CLEAR
+like es (?:yo |nosotros )?(?:prefiero|preferimos|preferiría) CLEAR|(?:a mí )?me gustan? más CLEAR
+agreed en (?:(?:today|yesterday),? )?we(?:'ve| have)?(?: just| finally| all| also)? (?:decided
+  |agreed)(?: not)? (?:to|that|on|against) (?!it\b|that\b)\w|(?:decision|decided): \w
+agreed ru мы (?:вс[её]-таки |окончательно |сегодня |вчера )?(?:решили|договорились)(?:, что
+  | (?:\w+ ){0,2}\w+(?:ть|ти|чь)(?:ся)?\b)|(?:решено|решение)(?::|, что) \w
+agreed es (?:(?:hoy|ayer),? )?(?:hemos (?:decidido|acordado)|decidimos|acordamos)(?: que
+  | (?:no )?\w+[aeií]r(?:se|l[aoe]s?)?)\b|(?:decisión|decidido): \w
+decided en (?:i(?:'ve| have)? decided (?:not )?to|let's (?:go with|stick (?:with|to)
+  |settle on)) (?!me\b|him\b|her\b|you\b|us\b)CLEAR
+decided ru давай(?:те)? (?:остановимся на|возьм[её]м|выберем) CLEAR
+decided es (?:nos quedamos con|vamos con(?= la opción| el plan| la versión)) CLEAR
+name en my (?:first |full )?name(?:'s| is) NAME|(?:(?:you can |just )?call me (?!back|maybe|if
+  |when|\w+day\b)|(?:hi|hello|hey)\b(?: \w+)?\W+(?:i'm|i am) (?!\w+(?:ish|ese|ian|man)\b))ALONE
+name ru (?:меня зовут|мо[её] имя(?: —| -)?) NAME|(?:(?:называй|зови)(?:те)? меня|(?:привет
+  |здравствуй(?:те)?|добрый \w+)\W+я) ALONE
+name es (?:me llamo|mi nombre es) NAME|(?:ll[áa]mame|(?:hola|buen\w+ \w+)\W+soy) ALONE
+city en i(?: now| currently)? live in CAP
+city ru (?:теперь )?(?:я )?(?:сейчас |теперь )?живу во? CAP
+city es (?:yo )?(?:ahora )?vivo en CAP
+employer en i(?: now| currently)? work (?:at|for) CAP
+employer ru (?:я )?(?:сейчас |теперь )?работаю в компании [«"]?CAP
+employer es (?:yo )?(?:ahora )?trabajo para CAP
+work ru (?:я )?(?:сейчас |теперь )?работаю в [«"]?CAP
+work es (?:yo )?(?:ahora )?trabajo en CAP
+job en i(?: now| currently)? work as (?!hard|much|long|little|if)\w
+job ru (?:я )?(?:сейчас |теперь )?работаю (?:\w+[иоы][мй] )?\w{3,}(?:истом|[её]ром|тором|телем
+  |ником|щиком|чиком|чом|ицей|логом|граммистом|арем)\b
+job es (?:yo )?(?:ahora )?trabajo como (?!un|loc|siempre|si\b)\w
+timezone en my time ?zone is \w
+timezone ru (?:мой|у меня) часовой пояс\W+\w
+timezone es mi zona horaria es \w
+email en my e-?mail(?: address)? is \S+@\S
+email ru мо[яй] (?:электронная )?(?:почта|e-?mail|имейл)\W+\S+@\S
+email es mi (?:correo(?: electrónico)?|e-?mail) es \S+@\S
+event en (?:[\w ]{3,25},? )?(?:i|we)(?:'ve| have)?(?: just| finally| also)? (?!want|hop|need
+  |thought|forgot|was (?:think|wonder|hop|go))(?:\w*[^e\W]ed|was|were|had|did|PAST)\b(?! (?:it|that
+  |this|these|those|them)\b).{4}|(?:the|my|our) (?:[\w'’-]+ ){1,4}(?:(?:is|was|will be
+  |has been) (?:moved|scheduled|planned|postponed|delayed|cancell?ed|released|set|due|on|today
+  |tomorrow|next|in)|starts|ends|begins|moved)\b
+event ru (?:[\w ]{3,25},? )?(?:я|мы) (?:\w+ ){0,2}\w{2,}(?:л[аи]?|л[аи]?с[ья])\b
+  |(?:[\w ]{3,25} )?у (?:нас|меня) \w
+event es (?:[\w ]{3,25},? )?(?:(?:hemos|he) \w+[aí]do|\w{2,}(?:[ai]mos|é|í)|fui|fuimos|tuve
+  |tuvimos|hice|hicimos|estuve|estuvimos)\b.{4}|(?:la|el|mi|nuestr[oa]) (?:\w+ ){1,4}(?:es|será
+  |empieza|termina|se (?:movió|aplazó))\b
+"""
+_PARTS = r"""
+DO_EN add|answer|ask|assume|avoid|back up|build|call|check|cite|commit|create|delete|deploy|do
+  |explain|format|give|include|keep|log|make|merge|open|print|push|prefer|put|read|remove|rename
+  |reply|respond|review|run|save|send|show|skip|speak|start|stop|suggest|summari[sz]e|tag|test
+  |translate|treat|update|use|verify|wait|write
+DO_RU (?:за|на|под|пере|вы|до|у)?(?:пиши|говори|проси|держи|ищи|веди|води|храни)|спроси|начни
+  |сохрани|учти|пришли|покажи|включи|отключи|удали|коммить|ставь|ответь|проверь|отметь|оставь|добавь
+  |исправь|отправь|\w{2,}[аяую]й|\w{3,}[иьй]те
+DO_ES añade|avisa|cita|comprueba|crea|escribe|ejecuta|evita|explica|guarda|haz|incluye|mantén
+  |muestra|pon|pregunta|responde|revisa|usa|utiliza|verifica|(?:añad|escrib|hag|incluy|pong|respond
+  |sub)as|(?:borr|us|ejecut|toqu|cambi|elimin|guard|publiqu|olvid|utilic|env[íi])es
+ALONE (?P<called>CAP[\w'’-]*(?: CAP[\w'’-]*){0,2})(?=[\s.!)]*$|,| and | from | и | y )
+NAME (?P<name>CAP[\w'’-]*(?: CAP[\w'’-]*){0,2})
+CAP (?-i:[A-ZА-ЯЁÁÉÍÓÚÑ])
+CLEAR (?!(?:it|that(?! you| we)|this|these|those|them|both|n?either|one|not|no|if|это|этот|эту|его
+  |их|если|когда|es[oae]|est[eao]|que no|o|lo|si|(?:to )?(?:think|believe)|думать|считать|верить
+  |pensar|creer)\b)\w
+"""
+
+
+@lru_cache(1)
+def _beginnings() -> list[tuple[str, str, Regex]]:
+    """(group, language, how such a sentence begins)."""
+    rows, parts = (table.replace("\n  ", "").strip() for table in (_BEGINNINGS, _PARTS))
+    past = "|".join(form for form, base in _IRREGULAR.items() if form != base)
+    for name, _, pattern in (part.partition(" ") for part in [f"PAST {past}", *parts.split("\n")]):
+        rows = rows.replace(name, pattern)
+    return [(group, lang, Regex(start, re.I)) for group, lang, start in (
+        row.split(" ", 2) for row in rows.split("\n"))]
+
+
+_SLOTS = frozenset("name city employer job timezone email".split())
+_SHORT = _SLOTS | {"work", "like", "rule"}              # may follow another claim in a sentence
+_SAID_BY = {"user": _SHORT | {"ask", "agreed", "decided", "event"}, "agent": frozenset(["agreed"])}
+MOST_PROPOSALS = 5                  # of one message
+_LABELS = {"en": ("User", "Agent", "User's name: "),
+           "es": ("Usuario", "Agente", "Nombre del usuario: "),
+           "ru": ("Пользователь", "Агент", "Имя пользователя: ")}
+# Words that take one another's place in a wish, so that "long answers" replaces "short answers".
+_AXES = _table("""@length: short brief concise terse long detailed verbose краткие короткие
+подробные длинные cortas breves largas detalladas; @language: english russian spanish german french
+английски русски испански немецки inglés ruso español alemán; @indent: tabs spaces табы пробелы
+tabuladores espacios; @shade: dark light тёмная светлая oscuro claro; @tone: formal informal casual
+официально формально неформально; @hour: morning evening afternoon утром вечером; @heat: hot cold
+горячий холодный caliente frío; answer: answer reply replies response responses ответы отвечать
+respuestas respondes; : prefer rather like always over предпочитаю обычно всегда больше нравится
+prefiero siempre gusta más""")
+_WORK = Regex(
+    r"\b(?:you|answer|repl(?:y|ies)|respon|expla|summar|code|commit|test|report|format|bullet|emoji"
+    r"|comment|step|list|table|markdown|tabs|ответ|отвеча|об[ъь]ясн|код|коммит|отч[её]т|письм|стил"
+    r"|формат|спис|таблиц|пример|respuesta|explica|código|informe|ejemplo|tono|estilo)", re.I)
+_OWN_WORDS = Regex(
+    r"\b(?:i|i'\w+|my|me|we|we'\w+|our|us|let's|я|мы|мне|меня|мо[йяиёею]\w*|наш\w*|на[мс]"
+    r"|давай|живу|предпочитаю|работаю|yo|mis?|nos|nuestr\w+|prefiero|vivo|trabajo|he"
+    r"|\w+[aei]mos)\b", re.I)
+_OPENER = Regex(
+    r"(?:(?:ok(?:ay)?|please|also|and|but|so|by the way|btw|anyway|in the meantime|yeah|wow"
+    r"|well|yes|right|thanks|thank you|fyi|actually|listen|hi|hello|hey|there|everyone|all"
+    r"|пожалуйста|и|а|но|кстати|да|так|хорошо|ок|ладно|спасибо|слушай|также|итак|привет"
+    r"|здравствуй(?:те)?|всем|y|pero|por favor|bueno|vale|gracias|además|también|oye"
+    r"|por cierto|sí|hola)\b[,!:. —-]*)*", re.I)
+_JOINT = Regex(r"[,;] (?:and |but |и |а |но |y |pero )?| (?:and|but|и|но|y|pero) ", re.I)
+# Sentences that state nothing of one's own: asked, quoted; supposed, told by others, code.
+_OPEN = Regex("\\?[\\s\"»)]*$|[¿\0]")
+_IDLE = Regex(
+    r"\b(?:if (?:i|we|my|our|only)|suppos\w+|imagine|pretend|hypothetical\w*|what if"
+    r"|let's say|as if|for (?:example|instance)|maybe|perhaps|might|said|says?|told|tells"
+    r"|according to|wrote|asked|heard|claim(?:s|ed)|если бы|допустим|предположим|представь"
+    r"(?:те)?|как будто|например|может быть|возможно|наверное|сказал[аи]?|говор[ия]т"
+    r"|говорил[аи]?|написал[аи]?|по словам|утвержда\w+|считает|просил[аи]?|якобы|supón"
+    r"|supongamos|imagin\w+|por ejemplo|quizás?|tal vez|a lo mejor|dijo|dicen?|según|comentó"
+    r"|escribió|cree que)\b|[{}<>]|[=!]=|\w\(.*\)|;$|::", re.I)
+_JOKE = Regex(r"\b(?:kidding|joking|шучу|шутка|broma)\b", re.I)
+_BOUND = Regex(r"\b(?:when|if|because|unless|когда|если|потому|cuando|si|porque)\b", re.I)
+# What may follow a plain statement in its sentence: ", can you help me with it?"
+_TAIL = Regex(
+    r"(?:, (?:(?:and|but|so|и|но|y|pero) )*| (?:and|but|so|и|но|y|pero) )(?:(?:can|could|will) you"
+    r"|would you|i'm (?:not sure|wondering)|how (?:can|do|should)|what (?:do|should|can)|should i"
+    r"|do you|any (?:tips|ideas|advice)|можешь|можете|подскажи|помоги|как(?:ой|ая|ие)? "
+    r"|что (?:мне|ты)|puedes|podrías|¿).*", re.I)
+_FENCED = Regex(r"(?:```|~~~).*?(?:```|~~~|\Z)|^(?:[>|#]| {4}|\t).*$", re.S | re.M)
+_QUOTATION = Regex("“[^“”]*”|«[^«»]*»|\"[^\"\\n]*\"|„[^„“]*“")
+_FULL_STOP = Regex(
+    r"(?<!\b(?:Dr|Mr|Ms|St|vs|Sr|.g|.e))(?<!\bMrs)(?<!\bhi)(?<!\bhey)(?<!\bhello)(?<!\bhola)"
+    r"(?<!\bпривет)(?<!\bздравствуйте)(?<![.!…?])[.!…?]++[\"»)]*+(?=\s)", re.I)
+_BULLET = Regex(r"^(?:[-*•–]|\d{1,3}[.)])\s+")
+
+
+def _units(text: str) -> Iterator[str]:
+    """The sentences of a message, without code and cited lines; a long quotation is one sign."""
+    text = _FENCED.sub("\n", text)
+    text = _QUOTATION.sub(lambda q: "\0" if q[0].count(" ") > 2 or ". " in q[0] else q[0], text)
+    for line in _FULL_STOP.sub(lambda stop: stop[0] + "\n", text).splitlines():
+        unit = _BULLET.sub("", line.strip(), 1)
+        if 6 <= len(unit) <= 400:
+            yield unit
+
+
+def _claim(text: str, groups: Collection[str]) -> tuple[str, str, str, int] | None:
+    """(group, language, name, start) of what a text claims where it begins, openers passed."""
+    for at in dict.fromkeys((_OPENER.match(text).end(), 0)):
+        for group, lang, start in _beginnings():
+            if group in groups and (match := start.match(text, at)):
+                name = match["name"] or match["called"] if group == "name" else ""
+                return group, lang, name, match.start("rest") if group == "ask" else at
+    return None
+
+
+def _clauses(unit: str, first: bool, groups: Collection[str]) -> Iterator[str]:
+    """A sentence cut at the joints after which another claim begins, but no condition or reason.
+
+    Where nothing is claimed `first`, the joint must be plain: ", and I prefer ...".
+    """
+    begin = 0
+    for joint in () if _BOUND.search(unit) else _JOINT.finditer(unit, _OPENER.match(unit).end()):
+        plain = joint[0][0] in ",;" and joint[0].strip(" ,;")
+        if (first or plain) and _claim(unit[joint.end():], groups):
+            yield unit[begin:joint.start()]
+            first, begin = True, joint.end()
+    yield unit[begin:]
+
+
+def _stated(message: Item) -> Iterator[Proposal]:
+    """What one message states, sentence by sentence."""
+    for unit in _units(message.text):
+        unit = _TAIL.split(unit, 1)[0]
+        allowed = _SAID_BY[message.origin] if not _OPEN.search(unit) else frozenset()
+        first = _claim(unit, allowed)
+        if first is not None and first[0] == "ask":
+            unit, first = unit[first[3]:], (*first[:3], 0)
+            allowed = _SAID_BY["user"] - {"ask", "event"} if not _IDLE.search(unit) else frozenset()
+        for clause in _clauses(unit, first is not None, allowed & _SHORT):
+            claim, first = _claim(clause, allowed) or first, None
+            if claim and (claim[0] == "ask" or not _IDLE.search(unit)):
+                proposal = _proposal(message, clause, *claim)
+                if proposal.kind != "episodic" or proposal.when is not None:
+                    yield proposal
+
+
+@lru_cache(1)
+def _axes() -> dict[str, str]:
+    """_AXES by stem."""
+    return {stem(fold(word)): name for word, name in _AXES.items()}
+
+
+def _topic(text: str) -> str | None:
+    """What a short wish is about, with its choice left open; None where that is unknown."""
+    words = {_axes().get(word, word) for word in content(text)} - {""}
+    known = len(words) < 5 and any(word[0] == "@" for word in words)
+    known = known and "not" not in facts(text).signs        # "not in English" chooses nothing
+    return f"wish.{' '.join(sorted(words))}" if known else None
+
+
+def _proposal(message: Item, clause: str, group: str, lang: str, name: str, at: int) -> Proposal:
+    """The proposal of one clause."""
+    text, when = dated(clause[at:].strip(" .,;!"), message.valid_from)
+    kind, key = {"rule": "procedural", "event": "episodic"}.get(group, "semantic"), None
+    if group in ("like", "rule"):
+        key = _topic(text)
+        kind = "procedural" if _WORK.search(text) else kind
+    key = group if group in _SLOTS else key
+    speaker = one_line(message.speaker or "", 60)
+    speaker = "" if fold(speaker) in ("user", "human", "agent", "assistant") else speaker
+    if name and not speaker:
+        text = _LABELS[lang][2] + name
+    elif name or _OWN_WORDS.search(text):
+        text = f"{speaker or _LABELS[lang][message.origin != 'user']}: {text[0].upper()}{text[1:]}"
+    return Proposal(text, kind, (message.memory_id,), when=when,
+                    key=key and f"user.{key}" + (f":{fold(speaker)}" if speaker else ""))
 
 
 def extracted(messages: Iterable[Item]) -> list[Proposal]:
-    """Stand-in."""
-    return []
+    """What messages state outright, in their order; what is said twice once, with both sources.
+
+    Keys are those of one user, with the speaker's name where there is one: "user.city:ann".
+
+    >>> def told(*texts):
+    ...     return extracted(Item(i, text, "episodic", 0.0, 0.0, 1.0, "direct", GLOBAL, "user",
+    ...         None, 0.0, 0.0, 0.0, None, None, "", (), {}) for i, text in enumerate(texts))
+    >>> [(p.text, p.key) for p in told("Hi, my name is Ann and I live in Porto.")]
+    [("User's name: Ann", 'user.name'), ('User: I live in Porto', 'user.city')]
+    >>> [(p.text, p.kind, p.sources) for p in told("I prefer tabs.", "Ok", "i prefer tabs")]
+    [('User: I prefer tabs', 'procedural', (0, 2))]
+    >>> told("Do I prefer tea?", "If I preferred tea...", "She said I prefer tea", "> I prefer tea")
+    []
+    """
+    found: list[Proposal] = []
+    last: dict[object, tuple[int, object]] = {}     # (place, words) of the last in a slot
+    for message in messages:
+        if message.origin not in _SAID_BY or not message.trusted or (
+                suspicion(message.text) or _JOKE.search(message.text)):
+            continue
+        for proposal in islice(_stated(message), MOST_PROPOSALS):
+            words = facts(proposal.text).words
+            at, known = last.get(proposal.key or words, (0, None))
+            if known == words:
+                sources = dict.fromkeys(found[at].sources + proposal.sources)
+                found[at] = found[at]._replace(sources=tuple(sources))
+            else:
+                last[proposal.key or words] = len(found), words
+                found.append(proposal)
+    return found
 
 
 # === 12. Ranking ==================================================================================
