@@ -81,15 +81,15 @@ else:
     Protocol = object
 
     def dataclass_transform(**_: object) -> Callable[[type], type]:
-        """What a type checker reads; nothing at run time."""
+        """Nothing at run time."""
         return lambda cls: cls
 
 
 @dataclass_transform(frozen_default=True)
 class Record:
-    """An immutable row of named values, for a tenth of a NamedTuple's or dataclass's import time.
+    """An immutable row of named values: a class's annotations, and its attributes as defaults.
 
-    Fields are the annotations of the class, in order; class attributes are their defaults.
+    Takes a tenth of a NamedTuple's or dataclass's import time.
     """
 
     _fields: tuple[str, ...] = ()
@@ -211,12 +211,12 @@ def _require(ok: bool, message: str) -> None:
 class MemoryConfig(Record):
     """All settings; change some with `MemoryConfig()._replace(gate_link=0.5)`."""
 
-    # Mechanisms: each can be switched off; `bench.py ablation` shows what each adds.
-    use_keyword: bool = True        # rarity-weighted votes and exact phrases
-    use_cosine: bool = True         # letters alike (hashing) or meaning (model) in the rerank
-    use_association: bool = True    # links, lessons of rewards, associated items
+    # Mechanisms; `bench.py ablation` shows what each adds.
+    use_keyword: bool = True        # votes by rarity, exact phrases
+    use_cosine: bool = True         # letters alike, or meaning by a model, in the rerank
+    use_association: bool = True    # links, associated items, lessons of rewards
     use_context: bool = True        # a trace also answers to its session neighbours' words
-    use_vetoes: bool = True         # numbers, names, negation ... decide before similarity
+    use_vetoes: bool = True         # numbers, names, negation ... decide
     use_abstention: bool = True     # an untrustworthy packet is empty
     use_decay: bool = True          # retention falls with time
     # Novelty gate.
@@ -224,22 +224,22 @@ class MemoryConfig(Record):
     gate_compare: int = 3           # neighbours compared in full
     gate_link: float = 0.5         # [0,1] overlap from which two texts are linked
     gate_gist: float = 0.5          # [0,1] overlap from which rewordings share a place
-    # Retention (Ebbinghaus 1885 in form): strength * exp(-age / tau), age in the scope's days.
+    # Retention: strength * exp(-age / tau), age in the scope's days (Ebbinghaus 1885 in form).
     strength_new: float = 0.7       # [0,1] strength of a new trace
     strength_gain: float = 0.3      # (0,1] share of the way to 1 that one reinforcement goes
     reward_gain: float = 0.4        # [0,1] share of the way that a reward of 1 goes
     strength_min: float = 0.05      # (0,1) no reward brings a strength below this
-    tau_episodic_d: float = 45.0    # days to 37 %; automem's 0.01/day lost nothing, 0.1/day 84 %
+    tau_episodic_d: float = 45.0    # days to 37 %
     tau_semantic_d: float = 400.0   # days
     tau_procedural_d: float = math.inf   # rules and preferences don't fade
-    idle_day: float = 0.2           # [0,1] weight of a calendar day on which the scope was idle
+    idle_day: float = 0.2           # [0,1] weight of a day on which the scope was idle
     dormant_below: float = 0.05     # retention under which a trace is dormant
     # Promotion of episodes.
     promote_reinforcements: int = 2  # reinforcements ...
     promote_contexts: int = 2        # ... on at least so many different days or sessions
     # Links.
     stdp_forward: float = 0.5       # weight from a turn to the next one
-    stdp_backward: float = 0.3      # weight back (Markram et al. 1997: order matters)
+    stdp_backward: float = 0.3      # weight back (Markram et al. 1997)
     link_eligible: float = 0.5      # discount of a link that no sleep has committed
     link_corecall: float = 0.05     # eligibility gained by being recalled together
     link_tau_d: float = 90.0        # days to 37 %
@@ -250,8 +250,8 @@ class MemoryConfig(Record):
     abstain_below: float = 0.36     # [0,1] chance of an answer under which a packet is empty
     item_floor: float = 0.07        # [0,1] share of the best confidence an item needs
     rerank: int = 40                # candidates looked at in full
-    cosine_background: float | None = None  # cosine of strangers; None: learned from the store
-    cosine_related: float | None = None     # cosine that answers a cue; None: the embedder's
+    cosine_background: float | None = None  # of strangers; None: learned from the store
+    cosine_related: float | None = None     # that answers a cue; None: the embedder's
     fold_every: int = 2_048         # traces whose pointers wait outside the postings
     # Brief, backups, journal.
     brief_chars: int = 600          # characters of a brief
@@ -267,18 +267,14 @@ class MemoryConfig(Record):
     def checked(self) -> MemoryConfig:
         """Itself; raises InvalidInput where a value is outside its range."""
         for name, default in self._defaults.items():
-            value = getattr(self, name)
-            kind = type(default) if isinstance(default, int) else float
-            low, high = (1.0, 1e9) if kind is int else (0.0, 1.0)
-            if "tau_" in name:
-                low, high = 1e-6, math.inf
-            if name.endswith("_keep"):
-                low = 0.0
-            fits = type(value) in (kind, int) if kind is float else type(value) is kind
+            value, kind = getattr(self, name), float if default is None else type(default)
+            low, high = (1e-6, math.inf) if "tau_" in name else (1, 1e9) if kind is int else (0, 1)
+            low = 0 if name.endswith("_keep") else low
+            fits = type(value) is bool if kind is bool else (
+                type(value) in (kind, int) and low <= value <= high)
             takes = "true or false" if kind is bool else f"a number from {low:g} to {high:g}"
-            _require(default is value is None or fits and low <= value <= high or (
-                kind is bool and fits),
-                f"config field {name}={_shown(value)}; it takes {takes} (default {default})")
+            _require(fits or default is value is None,
+                     f"config field {name}={_shown(value)}; it takes {takes} (default {default})")
         return self
 
 
@@ -385,7 +381,7 @@ _SIGN = "\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
 _RUN = Regex(f"([\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff{_SIGN}]+)")
 _WHOLE_SIGN = Regex(f"[{_SIGN}]")
 _EMOJI = Regex("[\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff]")
-# A number with thousands commas; a word, identifier, path, version, C++, C#; any other sign.
+# A number with commas; a word, identifier, path, version, C++, C#; any other sign.
 _TOKEN = Regex(rf"\d{{1,3}}(?:,\d{{3}}){{1,6}}(?![\w,])"
                rf"|{_W}+(?:(?:[./\\:@+#~=&'-]|://){_W}+)*(?:\+\+|\#)?|[^\s\w]")
 _COMPOUND = Regex(r"[\d_./\\:@+#~=&'-]|[a-zа-я][A-ZА-Я]")
@@ -447,18 +443,15 @@ die died dying""")
 
 # Stems of months in Russian, Spanish and German: what a date is indexed by.
 _MONTH_STEMS = _first_of("""januar январ ener janu| februa феврал febrer febru| march март marz|
-april апрел abril| jun июн| jul июл| august август agost| septem сентяб septie| octob октябр octubr
-oktob| novemb ноябр noviem| decemb декабр diciem dezemb""")
+april апрел abril| may| jun июн| jul июл| august август agost| septem сентяб septie| octob октябр
+octubr oktob| novemb ноябр noviem| decemb декабр diciem dezemb""")
 
 _VERBAL = Regex("(.*[aeiouy].*?)(?:edly|ingly|ed|ing|ly)")
-_ROMANCE = Regex(
-    "(.{3,}?)(?:amiento|imiento|aciones|iciones|acion|icion|adora?|mente|ando|iendo|yendo|aron"
-    "|ieron|aban|aba|ados?|adas?|idos?|idas?|ian|ia|arse|irse|erse|ar|er|ir|aran|ara|eran|era"
-    "|os|as|es|o|a|e)")
-_SLAVIC = Regex(
-    "(.{3,}?)(?:(?:ыми|ими|ого|его|ому|ему|ая|яя|ой|ей|ый|ий|ое|ее|ую|юю|ые|ие|ых|их|ым|им|ом|ем"
-    "|ам|ям|ами|ями|ах|ях|ов|ев|иями|иях|ием|иям|ией|ия|ию|ии|ье|ья|ью|а|я|о|е|у|ю|и|ы|ь|й|л|ла|ло"
-    "|ли|ть|ти|ет|ит|ут|ют|ат|ят|ешь|ишь|ете|ите)(?:ся|сь)?|ся|сь)")
+_ROMANCE = Regex("(.{3,}?)(?:[ai]miento|[ai]cion(?:es)?|adora?|mente|ando|[iy]endo|aron|ieron|aban?"
+                 "|[ai]d[oa]s?|ian?|[aie]rse|[aie]r|[ae]ran?|[oae]s?)")
+_SLAVIC = Regex("(.{3,}?)(?:(?:[ыиая]ми|[ое]го|[ое]му|[аяиь]я|[оеыи]й|[оеыиь]е|[уюиь]ю|[ыиоеая]м"
+                "|[ыиая]х|[ое]в|и(?:ями|ях|ем|ям|ей|и)|[аяоеуюиыьй]|л[аои]?|т[ьи]|[еиуюая]т|[еи]шь"
+                "|[еи]те)(?:ся|сь)?|ся|сь)")
 # Letters of a stem at most: with inflection off, the cap does a derivational stemmer's work in any
 # language (nation/national).  Snowball .788 / .579, this .789 / .575, no cap .779 / .572; Spanish
 # Snowball .966, this .966; Russian .959, this .960.
@@ -540,7 +533,7 @@ def tokens(text: str) -> list[str]:
 
 
 def _run(token: str) -> tuple[str, ...]:
-    """Bigrams of a run, and its Han and Hangul signs singly, so that a one-sign cue hits."""
+    """Bigrams of a run, and its Han and Hangul signs singly for a one-sign cue."""
     run = _low(token)
     return (*(run[i:i + 2] for i in range(len(run) - 1)), *_WHOLE_SIGN.findall(run)) or (run,)
 
@@ -550,23 +543,22 @@ def _numeral(token: str) -> tuple[str, ...]:
     whole = token.replace(",", "")[:64]
     places = re.split(r"\D+", whole)
     if re.search(r"[-/]|^\d{1,2}\.\d{1,2}\.\d{4}$", whole):
-        return (whole, *(p.lstrip("0") or "0" for p in places[:6]))
+        return (whole, *(place.lstrip("0") or "0" for place in places[:6]))
     return (whole, ".".join(places[:2])) if whole.count(".") > 1 else (whole,)
 
 
 def _identifier(token: str) -> tuple[str, ...]:
-    """An identifier whole without its joints, its compound segments likewise, its parts' stems."""
+    """An identifier and its compound segments without joints, and its parts' stems."""
     if _VERSION.fullmatch(token):                             # v2.3.1 is 2.3.1, too
         return (token.lower(), *_numeral(token[1:]))
-    found: list[str] = []
-    every: list[str] = []
+    found, whole = list[str](), ""
     for segment in _SEGMENT.split(token if token.isascii() else _bare(token)):
-        parts = [p.lower() for p in _PART.findall(segment)]
-        every += parts
+        parts = [part.lower() for part in _PART.findall(segment)]
+        whole += "".join(parts)
         if len(parts) > 1:
             found.append("".join(parts)[:64])
         found += [p if p.isdigit() else stem(p) for p in parts if len(p) > 1 or p.isdigit()]
-    whole = "".join(every)[:64] or token[:64]
+    whole = (whole or token)[:64]
     return tuple(found) if whole in found else (whole, *found)
 
 
@@ -628,10 +620,10 @@ def content(text: str) -> list[str]:
 # or a vector would depend on the order of writing.  A hashing vector is never stored.
 
 class EmbeddingProvider(Protocol):
-    """What realMemory asks of an embedder; any object with these five works."""
+    """What realMemory asks of an embedder."""
 
     name: str                       # recorded in the store; another name is refused
-    recommended_thresholds: Mapping[str, float]     # cosines: background (of strangers), related
+    recommended_thresholds: Mapping[str, float]     # cosines: "background" of strangers, "related"
 
     @property
     def dim(self) -> int:
@@ -686,9 +678,9 @@ def _word_features(word: str, dim: int) -> tuple[tuple[int, float], ...]:
 class FastEmbedProvider:
     """A sentence-transformer through the optional package `fastembed`, loaded at first use.
 
-    The default model knows some fifty languages; 384-d, texts past 128 model tokens are cut.  Looks
-    in the cache first and downloads only with `download=True`.  Where the name of the model, or of
-    the folder `model_path`, says e5, it adds the prefixes that these were trained with.
+    The default model knows some fifty languages; 384-d, texts past 128 tokens are cut.  Downloads
+    only with `download=True`.  Where the name of the model, or of the folder `model_path`, says e5,
+    texts get the prefixes that it was trained with.
     """
 
     MODEL = "sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2"
@@ -729,7 +721,7 @@ class FastEmbedProvider:
 
     @property
     def dim(self) -> int:
-        """Length of a vector; of another model than the default it takes loading to know."""
+        """Length of a vector; of another model than the default only known once it is loaded."""
         return 384 if self.model == self.MODEL else int(self.load().embedding_size)
 
     def embed(self, text: str) -> list[float]:
@@ -804,7 +796,7 @@ def embedded_text(text: str, speaker: str | None,
 
 
 def unit_vector(vector: Sequence[float]) -> list[float]:
-    """The vector scaled to length 1; zeros stay zeros, NaN and infinity are refused.
+    """The vector at length 1; zeros stay zeros.  Raises InvalidInput for NaN and infinity.
 
     >>> unit_vector([3.0, 4.0])
     [0.6, 0.8]
@@ -815,7 +807,7 @@ def unit_vector(vector: Sequence[float]) -> list[float]:
 
 
 def quantised(vector: Sequence[float]) -> tuple[float, bytes]:
-    """(scale, int8 bytes) of a vector: a quarter of float32 at a cosine error below .005.
+    """(scale, int8 bytes) of a vector; cosines are off by less than .005.
 
     >>> scale, data = quantised([0.5, -1.0]); [round(x * scale, 2) for x in array("b", data)]
     [0.5, -1.0]
@@ -855,8 +847,8 @@ KIN_BUDGET = 100                    # pointers that the gate looks at for neighb
 def unit_of(term: str) -> int:
     """The unit in [0, N_UNITS) that a term activates; the same in every process.
 
-    >>> unit_of("retry") == unit_of("retry"), 0 <= unit_of("retry") < N_UNITS
-    (True, True)
+    >>> unit_of("retry"), unit_of("retried")
+    (2118115, 1401985)
     """
     return zlib.crc32(term.encode("utf-8", "replace")) & (N_UNITS - 1)
 
@@ -925,7 +917,7 @@ class VotingIndex:
         return [unit for unit in set(units) if base | unit not in self._buckets]
 
     def holders(self, scope: int, unit: int) -> int:
-        """How many traces of a scope hold the unit themselves (its document frequency)."""
+        """How many traces of a scope hold the unit themselves."""
         low = self.bucket(scope, unit).tobytes()[0 if sys.byteorder == "little" else 3::4]
         return low.translate(_ODD).count(1)
 
@@ -957,8 +949,8 @@ class VotingIndex:
         """The `limit` traces with most votes for a cue: {id: summed weight * SATURATION[impact]}.
 
         `cue` maps unit to weight; `only` names the traces that may be voted for.  The rarest units
-        first; once `budget` pointers were summed, the second rarest raises every candidate and the
-        commoner ones the best `limit`.  O(budget + size of the two rarest + limit * units).
+        are summed whole; once `budget` pointers were, the commoner ones only raise the best
+        `limit`.  O(budget + limit * units).
         """
         found = []
         for unit, weight in cue.items():
@@ -967,7 +959,7 @@ class VotingIndex:
                 found.append((sum(map(len, buckets)), weight, buckets))
         found.sort(key=lambda unit: unit[0])
         votes: dict[int, float] = {}
-        for position, (size, weight, buckets) in enumerate(found):
+        for size, weight, buckets in found:
             gain = [weight * share for share in SATURATION]
             if not votes or size <= budget:
                 budget -= size
@@ -977,11 +969,6 @@ class VotingIndex:
                         votes[ident] = votes.get(ident, 0.0) + gain[pointer & 255]
                 if only is not None:
                     votes = {ident: vote for ident, vote in votes.items() if ident in only}
-            elif position == 1:
-                for bucket in buckets:
-                    for pointer in bucket:
-                        if pointer >> 8 in votes:
-                            votes[pointer >> 8] += gain[pointer & 255]
             else:
                 votes = _most(votes, limit)
                 for bucket in buckets:
@@ -995,13 +982,13 @@ def _most(votes: dict[int, float], limit: int) -> dict[int, float]:
     if len(votes) <= limit:
         return votes
     floor = sorted(votes.values())[-limit]
-    best = {ident: vote for ident, vote in votes.items() if vote > floor}
-    equal = sorted((ident for ident, vote in votes.items() if vote == floor), reverse=True)
-    return best | dict.fromkeys(equal[:limit - len(best)], floor)
+    best = sorted((ident for ident, vote in votes.items() if vote >= floor), reverse=True)
+    best.sort(key=votes.__getitem__, reverse=True)
+    return {ident: votes[ident] for ident in best[:limit]}
 
 
 def pointer_group(ident: int, impacts: Mapping[int, float], own: Iterable[str]) -> array[int]:
-    """What one trace adds to the index, as array("I"): its id, n, and n times unit << 8 | impact.
+    """What a trace adds to the index, as array("I"): its id, n, and n times unit << 8 | impact.
 
     `impacts` is {unit: weighted term frequency}, `own` the words that the trace holds itself.
     """
@@ -1012,7 +999,7 @@ def pointer_group(ident: int, impacts: Mapping[int, float], own: Iterable[str]) 
 
 @lru_cache(maxsize=16_384)
 def impact_byte(x: float, own: bool = True) -> int:
-    """The byte of a weighted term frequency; its lowest bit says that the trace itself holds it.
+    """The byte of a weighted term frequency; the lowest bit says that the trace itself holds it.
 
     >>> round(IMPACT[impact_byte(1.0)], 1), impact_byte(1.0) - impact_byte(1.0, own=False)
     (1.0, 1)
@@ -1040,9 +1027,8 @@ def _summed(a: int, b: int) -> int:
 def _add_pointers(bucket: array[int], pointers: Iterable[int]) -> array[int]:
     """Insert into a sorted bucket, or raise the impacts of pointers that are there."""
     for pointer in pointers:
-        at, ident = len(bucket), pointer >> 8
-        if bucket and bucket[-1] >> 8 >= ident:
-            at = bisect_left(bucket, ident << 8)
+        ident = pointer >> 8
+        at = bisect_left(bucket, ident << 8)
         if at < len(bucket) and bucket[at] >> 8 == ident:
             bucket[at] = ident << 8 | _summed(bucket[at] & 255, pointer & 255)
         else:
@@ -1102,7 +1088,7 @@ _Words = tuple[str, ...]
 
 
 class Comparison(Record):
-    """What two texts are to each other, the share of content in common, and why in words."""
+    """What two texts are to each other, the share of content in common, and why."""
 
     relation: str                   # "same", "similar", "update", "contradiction" or "different"
     overlap: float
@@ -1110,7 +1096,7 @@ class Comparison(Record):
 
 
 class Facts(Record):
-    """One text analysed for comparison; every field is derived from the text alone."""
+    """One text analysed for comparison."""
 
     raw: _Words                     # tokens as written, without punctuation
     plain: _Words                   # the same folded: equal means same
@@ -1165,13 +1151,13 @@ tomorrow yesterday; : is are of and must not it we has do does every needs"""),
 если когда пока каждый утром днем вечером ночью зимой весной летом осенью; : не и или"""),
     "de": _table(": der die das den dem ein ist wird nicht und oder in auf mit von zu im vor nach")}
 # Signs: the kind of difference that a word makes.
-_SIGNS = _table("""not: not no never @forbid nor neither none nobody nothing without dropped не нет
-нельзя никто никогда ничего без отказались ni nunca nadie nada sin dejo nicht kein keine keinen
-keinem keiner keines nie niemals ohne beendet 不 没 未 无 禁 ない せん; all: all each everyone always
-все всех всегда todos todas siempre cada каждый alle immer 所 总 都; some: some sometimes few any
-некоторые algunos; only: only только solo nur 只; least: least minimum min; most: most maximum max; almost:
-almost nearly почти casi; must: must should должен debe muss 必; may: may can could might puede
-pueden можно kann darf 可""")
+_SIGNS = _table("""not: not no never @forbid nor neither none nobody nothing without dropped не
+нет нельзя никто никогда ничего без отказались ni nunca nadie nada sin dejo nicht kein keine
+keinen keinem keiner keines nie niemals ohne beendet 不 没 未 无 禁 ない せん; all: all each
+everyone always все всех всегда todos todas siempre cada каждый alle immer 所 总 都; some: some
+sometimes few any некоторые algunos; only: only только solo nur 只; least: least minimum min;
+most: most maximum max; almost: almost nearly почти casi; must: must should должен debe muss 必;
+may: may can could might puede pueden можно kann darf 可""")
 # Words that announce a new state of affairs.
 _CHANGES = Regex(
     "(?:now|anymore|longer|new|since|paso|стал[аио]?)$|moved|migrat|switch|replac|rais|lowered|"
@@ -1276,15 +1262,14 @@ def _agree(ours: Sequence[str], theirs: Sequence[str]) -> bool:
 
 
 def _verb(known: Facts) -> tuple[_Words, tuple[str, str, str]]:
-    """The words without the verb, and its voice, stem and form, where nobody is said to do it; else
-    all words."""
+    """The words without a verb that nobody is said to do; its voice, stem and form, "" if none."""
     for voice, pattern in zip(("passive", "active"), _VOICES.get(known.lang, ()), strict=False):
         if match := pattern.fullmatch(" ".join(known.words)):
-            form = match[2]
+            before, form, after = match.groups()
             base = _IRREGULAR.get(form, form)
             past = base != form or form.endswith("ed")
             if known.lang != "en" or past == (voice == "passive"):     # "is open" is no voice
-                return tuple(f"{match[1]}{match[3]}".split()), (voice, _latin(base), form)
+                return tuple(f"{before}{after}".split()), (voice, _latin(base), form)
     return known.words, ("", "", "")
 
 
@@ -1649,8 +1634,7 @@ ASKS_ASSISTANT = Regex(
     rf"|you(?:'ve| have|'d| had)? (?:(?:{_TELLS})e?d|said|told|g[ai]ven?)"
     r"|your (?:advice|recommendation|suggestion|answer|proposal))", re.I)
 _SENTENCE_END = Regex(r"(?<=[.!?;])\s+|(?<=[\u3002\uff01\uff1f])|\n+")
-_MONTHS = ("january february march april may june july august september october november "
-           "december").split()
+_MONTHS = [*dict.fromkeys(_MONTH_STEMS.values())]
 
 
 def add_impacts(into: dict[int, float], words: Sequence[str], weight: float, *,
@@ -1683,7 +1667,7 @@ def date_words(at: float) -> list[str]:
         day = datetime.fromtimestamp(at, UTC)
     except (ValueError, OverflowError, OSError):
         return []
-    return [str(day.day), stem(_MONTHS[day.month - 1]), str(day.year)]
+    return [str(day.day), _MONTHS[day.month - 1], str(day.year)]
 
 
 def trace_impacts(words: Sequence[str], *, speaker: str | None = None, when: float | None = None,
@@ -1865,11 +1849,11 @@ class VectorScan:
         cosines = numpy.concatenate([rows[at:at + self.BLOCK].astype(numpy.float32) @ cue
                                      for at in range(0, len(rows), self.BLOCK)])
         cosines *= numpy.frombuffer(self._scales)
-        seen = numpy.isin(numpy.frombuffer(self._scopes, dtype=numpy.int32), list(scopes))
-        inside = cosines if seen.all() else cosines[seen]
-        mean, spread = (float(f(inside, dtype=float)) for f in (numpy.mean, numpy.std))
+        seen = numpy.isin(self._scopes, list(scopes))
+        inside = cosines[seen].astype(float)
+        mean, spread = (float(inside.mean()), float(inside.std())) if len(inside) else (0.0, 0.0)
         if only is not None:
-            seen &= numpy.isin(numpy.frombuffer(self.ids, dtype=numpy.int32), list(only))
+            seen &= numpy.isin(self.ids, list(only))
         limit = min(limit, int(seen.sum()))
         nearest = numpy.argpartition(numpy.where(seen, -cosines, 2), limit - 1)[:limit]
         return cosines, mean, spread or 1.0, nearest.tolist()
@@ -1878,8 +1862,8 @@ class VectorScan:
                  only: frozenset[int] | None) -> tuple[Sequence[float], float, float, list[int]]:
         """The same without numpy."""
         width, data = len(vector), self._data
-        cosines = [scale * sum(map(mul, vector, data[at:at + width])) for at, scale in zip(
-            range(0, len(data), width), self._scales, strict=True)]
+        cosines = [scale * sum(map(mul, vector, data[at * width:(at + 1) * width]))
+                   for at, scale in enumerate(self._scales)]
         seen = [at for at, scope in enumerate(self._scopes) if scope in scopes]
         mean = sum(cosines[at] for at in seen) / (len(seen) or 1)
         spread = math.sqrt(sum((cosines[at] - mean) ** 2 for at in seen) / (len(seen) or 1))
