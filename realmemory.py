@@ -68,13 +68,13 @@ __all__ = [
 
 KINDS = ("episodic", "semantic", "procedural")
 ORIGINS = ("user", "agent", "tool", "file", "web", "import")
-TRUSTED = ("user", "agent")         # origins whose repetition counts in full
+TRUSTED = ("user", "agent")  # origins whose repetition counts in full
 GLOBAL = "global"
 DAY_S = 86_400.0
 MAX_TEXT_CHARS = 2_000_000
 
 
-TYPE_CHECKING = False               # true for type checkers alone: `typing` costs 5 ms
+TYPE_CHECKING = False  # true for type checkers alone: `typing` costs 5 ms
 if TYPE_CHECKING:
     from typing import Any, Literal, Protocol, Self, dataclass_transform
 else:
@@ -137,10 +137,9 @@ class Regex:
         self.source, self.flags = source, flags
 
     def __getattr__(self, name: str) -> Any:
-        compiled = re.compile(self.source, self.flags)
-        for method in ("search", "match", "fullmatch", "sub", "findall", "finditer", "split"):
-            setattr(self, method, getattr(compiled, method))
-        return getattr(compiled, name)
+        found = getattr(re.compile(self.source, self.flags), name)
+        setattr(self, name, found)
+        return found
 
 
 # === 2. Errors ====================================================================================
@@ -153,7 +152,7 @@ class RealMemoryError(Exception):
     code = "error"
 
     def __str__(self) -> str:
-        return " ".join(str(arg) for arg in self.args)     # KeyError would show a repr
+        return " ".join(str(arg) for arg in self.args)  # KeyError would show a repr
 
 
 class InvalidInput(RealMemoryError, ValueError):
@@ -212,40 +211,40 @@ class MemoryConfig(Record):
     """All settings; change some with `MemoryConfig()._replace(gate_link=0.5)`."""
 
     # Mechanisms; `bench.py ablation` shows what each adds.
-    use_keyword: bool = True        # votes by rarity, exact phrases
-    use_cosine: bool = True         # letters alike, or meaning by a model, in the rerank
-    use_association: bool = True    # links, associated items, lessons of rewards
-    use_context: bool = True        # a trace also answers to its session neighbours' words
-    use_vetoes: bool = True         # numbers, names, negation ... decide
-    use_abstention: bool = True     # an untrustworthy packet is empty
-    use_decay: bool = True          # retention falls with time
+    use_keyword: bool = True      # votes by rarity, exact phrases
+    use_cosine: bool = True       # letters alike, or meaning by a model, in the rerank
+    use_association: bool = True  # links, associated items, lessons of rewards
+    use_context: bool = True      # a trace also answers to its session neighbours' words
+    use_vetoes: bool = True       # numbers, names, negation ... decide
+    use_abstention: bool = True   # an untrustworthy packet is empty
+    use_decay: bool = True        # retention falls with time
     # Novelty gate.
-    gate_probe: int = 6             # rarest units probed for neighbours of a new text
-    gate_compare: int = 3           # neighbours compared in full
-    gate_link: float = 0.5         # [0,1] overlap from which two texts are linked
-    gate_gist: float = 0.5          # [0,1] overlap from which rewordings share a place
+    gate_probe: int = 6     # rarest units probed for neighbours of a new text
+    gate_compare: int = 3   # neighbours compared in full
+    gate_link: float = 0.5  # [0,1] overlap from which two texts are linked
+    gate_gist: float = 0.5  # [0,1] overlap from which rewordings share a place
     # Retention: strength * exp(-age / tau), age in the scope's days (Ebbinghaus 1885 in form).
     strength_new: float = 0.7       # [0,1] strength of a new trace
     strength_gain: float = 0.3      # (0,1] share of the way to 1 that one reinforcement goes
     reward_gain: float = 0.4        # [0,1] share of the way that a reward of 1 goes
     strength_min: float = 0.05      # (0,1) no reward brings a strength below this
-    tau_episodic_d: float = 45.0    # days to 37 %
+    tau_episodic_d: float = 45.0    # days to 37 %; automem's 0.01/day lost nothing, 0.1/day 84 %
     tau_semantic_d: float = 400.0   # days
-    tau_procedural_d: float = math.inf   # rules and preferences don't fade
+    tau_procedural_d: float = math.inf  # rules and preferences don't fade
     idle_day: float = 0.2           # [0,1] weight of a day on which the scope was idle
     dormant_below: float = 0.05     # retention under which a trace is dormant
     # Promotion of episodes.
     promote_reinforcements: int = 2  # reinforcements ...
     promote_contexts: int = 2        # ... on at least so many different days or sessions
     # Links.
-    stdp_forward: float = 0.5       # weight from a turn to the next one
-    stdp_backward: float = 0.3      # weight back (Markram et al. 1997)
-    link_eligible: float = 0.5      # discount of a link that no sleep has committed
-    link_corecall: float = 0.05     # eligibility gained by being recalled together
-    link_tau_d: float = 90.0        # days to 37 %
-    link_prune: float = 0.02        # weight under which sleep removes a link
-    spread_hops: int = 2            # steps of spreading activation
-    spread_decay: float = 0.5       # activation kept per step
+    stdp_forward: float = 0.5    # weight from a turn to the next one
+    stdp_backward: float = 0.3   # weight back (Markram et al. 1997)
+    link_eligible: float = 0.5   # discount of a link that no sleep has committed
+    link_corecall: float = 0.05  # eligibility gained by being recalled together
+    link_tau_d: float = 90.0     # days to 37 %
+    link_prune: float = 0.02     # weight under which sleep removes a link
+    spread_hops: int = 2         # steps of spreading activation
+    spread_decay: float = 0.5    # activation kept per step
     # Recall.
     abstain_below: float = 0.36     # [0,1] chance of an answer under which a packet is empty
     item_floor: float = 0.07        # [0,1] share of the best confidence an item needs
@@ -254,9 +253,9 @@ class MemoryConfig(Record):
     cosine_related: float | None = None     # that answers a cue; None: the embedder's
     fold_every: int = 2_048         # traces whose pointers wait outside the postings
     # Brief, backups, journal.
-    brief_chars: int = 600          # characters of a brief
-    backups_keep: int = 10          # copies kept in <store>/backups; 0 makes none
-    journal_keep: int = 100_000     # events kept by sleep
+    brief_chars: int = 600       # characters of a brief
+    backups_keep: int = 10       # copies kept in <store>/backups; 0 makes none
+    journal_keep: int = 100_000  # events kept by sleep
 
     @classmethod
     def dev(cls) -> MemoryConfig:
@@ -284,13 +283,13 @@ class MemoryConfig(Record):
 class Decision(Record):
     """What the novelty gate did with a text, and why."""
 
-    action: str                     # "create", "link" or "reinforce"
-    target_id: int | None           # the neighbour that decided, where there is one
-    related_ids: tuple[int, ...]    # every trace that the new one was linked to
-    novelty: float                  # [0,1], 1 = nothing like it is known
-    best_cosine: float              # [-1,1], to the nearest neighbour: of a model, else of words
-    relation: str                   # "new", "same", "similar", "update" or "contradiction"
-    reason: str                     # the veto or similarity that decided, in words
+    action: str                   # "create", "link" or "reinforce"
+    target_id: int | None         # the neighbour that decided, where there is one
+    related_ids: tuple[int, ...]  # every trace that the new one was linked to
+    novelty: float                # [0,1], 1 = nothing like it is known
+    best_cosine: float            # [-1,1], to the nearest neighbour: of a model, else of words
+    relation: str                 # "new", "same", "similar", "update" or "contradiction"
+    reason: str                   # the veto or similarity that decided, in words
 
 
 class WriteResult(Record):
@@ -307,10 +306,10 @@ class Item(Record):
     memory_id: int
     text: str
     kind: str
-    cosine: float                   # [-1,1]
-    confidence: float               # [0,1], chance that this trace is what the cue asks for
-    retention: float                # [0,1]
-    source: str                     # "direct" (meaning), "keyword" or "associated"
+    cosine: float      # [-1,1]
+    confidence: float  # [0,1], chance that this trace is what the cue asks for
+    retention: float   # [0,1]
+    source: str        # "direct" (meaning), "keyword" or "associated"
     scope: str
     origin: str
     speaker: str | None
@@ -319,11 +318,11 @@ class Item(Record):
     valid_from: float
     valid_to: float | None
     superseded_by: int | None
-    citation: str                   # where it came from: session and turn, URL, or "source unknown"
-    why: tuple[str, ...]            # the evidence, strongest first
+    citation: str         # where it came from: session and turn, URL, or "source unknown"
+    why: tuple[str, ...]  # the evidence, strongest first
     meta: dict[str, Any]
     tags: tuple[str, ...] = ()
-    trusted: bool = True            # False: quarantined text, to be read as data only
+    trusted: bool = True  # False: quarantined text, to be read as data only
     pinned: bool = False
 
 
@@ -355,7 +354,7 @@ def epoch(value: object, name: str = "when") -> float:
              and -62_135_596_800 <= value <= 253_402_300_799,
              f"{name}={_shown(value)} is not a time between the years 1 and 9999; give epoch "
              "seconds (not milliseconds), a datetime or ISO 8601 text like 2031-04-02T09:30+02:00")
-    return float(value)             # type: ignore[arg-type]
+    return float(value)  # type: ignore[arg-type]
 
 
 def day_of(at: float) -> str:
@@ -391,7 +390,7 @@ _PART = Regex(rf"[A-ZА-Я]+(?![a-zа-я])|[A-ZА-Я]?[a-zа-я]+|\d+|(?:(?![\d_
 # Normalised piece by piece, for a long row of combining marks is quadratic in one piece.
 _PIECE = Regex(r"\s+|\S{1,200}")
 _ACCENT = Regex("[\u0300-\u0305\u0307-\u036f\u0591-\u05c7\u0640\u064b-\u065f\u0670]"
-                "|(?<!\u0438)\u0306")                        # й stays й, ё becomes е
+                "|(?<!\u0438)\u0306")  # й stays й, ё becomes е
 _TABLE = str.maketrans({
     **dict.fromkeys("\u2018\u2019\u201b\u02bc\u00b4\u2032\uff07", "'"),
     **dict.fromkeys("\u2010\u2011\u2012\u2013\u2212", "-"), "\u2014": " ", "\u2026": " ",
@@ -400,7 +399,7 @@ _TABLE = str.maketrans({
     "\u00c6": "AE", "\u0153": "oe", "\u0152": "OE", "\u0111": "d", "\u0110": "D"})
 
 # English, Russian, Spanish, German: +3.8 on LoCoMo, +3.5 on BEAM.  Not "may", "son", "die".
-ANALYSER = "2"                      # version of what this section puts out: another one re-indexes
+ANALYSER = "2"  # version of what this section puts out: another one re-indexes
 STOP = frozenset("""
 a an the and or but if then so of to in on at by for from with about as into than that this these
 those there here it its is are was were be been being am do does did doing done have has had having
@@ -501,7 +500,7 @@ def stem(word: str) -> str:
     else:
         cut = _latin(word[:40])
     cut = cut[:_CAP]
-    return f"{cut}'" if cut in STOP else _MONTH_STEMS.get(cut, cut)     # "note" is not "not"
+    return f"{cut}'" if cut in STOP else _MONTH_STEMS.get(cut, cut)  # "note" is not "not"
 
 
 def _latin(word: str) -> str:
@@ -518,7 +517,7 @@ def _latin(word: str) -> str:
     match = _ROMANCE.fullmatch(word)
     word = match[1] if match else word
     soft = len(word) > 3 and (word[-1] == "i" or word[-1] == "y" and word[-2] not in "aeiou")
-    return word[:-1] if soft else word      # party, not deploy
+    return word[:-1] if soft else word  # party, not deploy
 
 
 def tokens(text: str) -> list[str]:
@@ -549,7 +548,7 @@ def _numeral(token: str) -> tuple[str, ...]:
 
 def _identifier(token: str) -> tuple[str, ...]:
     """An identifier and its compound segments without joints, and its parts' stems."""
-    if _VERSION.fullmatch(token):                             # v2.3.1 is 2.3.1, too
+    if _VERSION.fullmatch(token):  # v2.3.1 is 2.3.1, too
         return (token.lower(), *_numeral(token[1:]))
     found, whole = list[str](), ""
     for segment in _SEGMENT.split(token if token.isascii() else _bare(token)):
@@ -570,11 +569,11 @@ def _expand(token: str) -> tuple[str, ...]:
         return (token,) if _EMOJI.match(token) else ()
     if "'" in token:
         if token.lower().endswith("n't"):
-            return ("not",)                                   # its head is a stop word: do, was, wo
+            return ("not",)  # its head is a stop word: do, was, wo
         return tuple(term for piece in token.split("'") for term in _look_up(piece))
     if not _COMPOUND.search(token):
         return (stem(_low(token)),)
-    if token[-1] in "+#":                                     # C++, C#, F#
+    if token[-1] in "+#":  # C++, C#, F#
         return (_low(token)[:64],)
     return _identifier(token) if any(map(str.isalpha, token)) else _numeral(token)
 
@@ -598,7 +597,7 @@ def terms(text: str) -> list[str]:
     return list(_terms(text))
 
 
-@lru_cache(4)                       # a write analyses its text for the index, FTS5 and the gate
+@lru_cache(4)  # a write analyses its text for the index, FTS5 and the gate
 def _terms(text: str) -> tuple[str, ...]:
     found = tokens(text)
     return tuple([term for token in found for term in _look_up(token)] or found)
@@ -623,7 +622,7 @@ class EmbeddingProvider(Protocol):
     """What realMemory asks of an embedder."""
 
     name: str                       # recorded in the store; another name is refused
-    recommended_thresholds: Mapping[str, float]     # cosines: "background" of strangers, "related"
+    recommended_thresholds: Mapping[str, float]  # cosines: "background" of strangers, "related"
 
     @property
     def dim(self) -> int:
@@ -695,7 +694,7 @@ class FastEmbedProvider:
         folder = os.path.basename(os.path.normpath(self.model_path or ""))
         named, held = (re.search(r"(?i)(?<![a-z0-9])e5(?![a-z0-9]|.*instruct)", name)
                        for name in (model, folder))
-        if named or held:               # all of e5's cosines are high
+        if named or held:  # all of e5's cosines are high
             self.recommended_thresholds = {"background": 0.81, "related": 0.90}
             self._prefixes = "passage: ", "query: "
             self.name += "" if named else "+e5"
@@ -706,14 +705,14 @@ class FastEmbedProvider:
             options = {"specific_model_path": self.model_path} if self.model_path else {}
             try:
                 from fastembed import TextEmbedding
-                if loguru := sys.modules.get("loguru"):     # tells each failed attempt to stderr
+                if loguru := sys.modules.get("loguru"):  # tells each failed attempt to stderr
                     loguru.logger.disable("fastembed")
                 self._loaded = TextEmbedding(self.model, cache_dir=self.cache_dir, threads=1,
                                              local_files_only=not self.download, **options)
             except ImportError as error:
                 raise StoreError("the embedder 'local' needs the package fastembed; "
                                  "pip install 'realmemory[local]'") from error
-            except Exception as error:      # fastembed's failures have no common base class
+            except Exception as error:  # fastembed's failures have no common base class
                 raise StoreError(
                     f"embedding model {self.model} is unavailable: nothing usable in "
                     f"{self.model_path or self.cache_dir} ({_shown(str(error), 120)})") from error
@@ -768,7 +767,7 @@ def provider(embedder: object) -> EmbeddingProvider:
     if isinstance(embedder, str) and embedder in _PROVIDERS:
         return _PROVIDERS[embedder]()
     if all(hasattr(embedder, name) for name in ("name", "dim", "embed", "embed_query")):
-        return embedder             # type: ignore[return-value]
+        return embedder  # type: ignore[return-value]
     if callable(embedder):
         return CallableEmbedder(embedder)
     raise InvalidInput(f"embedder={_shown(embedder)}; give 'hashing', 'local', a function from "
@@ -790,7 +789,7 @@ def embedded_text(text: str, speaker: str | None,
     """
     text = _SHOWN.sub("", text).strip() or text
     text = f'{speaker} said, "{text}"' if speaker else text
-    if before is None or len(before[0]) > 300:          # a long one would drown the text
+    if before is None or len(before[0]) > 300:  # a long one would drown the text
         return text
     return f"{text} (after {embedded_text(*before)})"
 
@@ -836,11 +835,11 @@ def quantised_cosine(a: Sequence[Any], b: Sequence[Any]) -> float:
 UNIT_BITS = 22
 N_UNITS = 1 << UNIT_BITS
 K1 = 0.8                            # saturation of repeated terms
-IMPACT = tuple(0.001 * 1.076 ** (i >> 1) for i in range(256))   # of a byte: 8 % steps, .001 to 11
+IMPACT = tuple(0.001 * 1.076 ** (i >> 1) for i in range(256))  # of a byte: 8 % steps, .001 to 11
 SATURATION = (0.0, *(x / (x + K1) for x in IMPACT[1:]))
 _ODD = bytes(i & 1 for i in range(256))
 MAX_TRACE_ID = (1 << 24) - 1
-KIN_BUDGET = 100                    # pointers that the gate looks at for neighbours of a text
+KIN_BUDGET = 100  # pointers that the gate looks at for neighbours of a text
 
 
 @lru_cache(maxsize=131_072)
@@ -861,11 +860,11 @@ class VotingIndex:
     the first, in any order.  In a bucket they are one: impacts are added.
     """
 
-    CACHED = 8_000_000              # pointers kept in memory (32 MB) before all are dropped
+    CACHED = 8_000_000  # pointers kept in memory (32 MB) before all are dropped
 
     def __init__(self, load: Callable[[int, int], tuple[bytes, bytes]]) -> None:
         self._load = load
-        self._buckets: dict[int, array[int]] = {}       # by scope << UNIT_BITS | unit, as below
+        self._buckets: dict[int, array[int]] = {}  # by scope << UNIT_BITS | unit, as below
         self._waiting: dict[int, list[int]] = {}
         self._held = 0
 
@@ -1004,7 +1003,7 @@ def impact_byte(x: float, own: bool = True) -> int:
     >>> round(IMPACT[impact_byte(1.0)], 1), impact_byte(1.0) - impact_byte(1.0, own=False)
     (1.0, 1)
     """
-    level = round(math.log(max(x, 0.001)) * 13.6518 + 94.304)   # log base 1.076 of x / .001
+    level = round(math.log(max(x, 0.001)) * 13.6518 + 94.304)  # log base 1.076 of x / .001
     return min(127, level) << 1 | own
 
 
@@ -1042,7 +1041,7 @@ def _add_pointers(bucket: array[int], pointers: Iterable[int]) -> array[int]:
 # found related, traces recalled and rewarded together.  A new link is *eligible*: used at a
 # discount until sleep commits it (synaptic tagging, Frey & Morris 1997).
 
-Links = dict[int, dict[int, float]]         # weights in (0,1] by source and target
+Links = dict[int, dict[int, float]]  # weights in (0,1] by source and target
 
 
 def bind(links: Links, source: int, target: int, weight: float) -> None:
@@ -1090,7 +1089,7 @@ _Words = tuple[str, ...]
 class Comparison(Record):
     """What two texts are to each other, the share of content in common, and why."""
 
-    relation: str                   # "same", "similar", "update", "contradiction" or "different"
+    relation: str  # "same", "similar", "update", "contradiction" or "different"
     overlap: float
     reason: str
 
@@ -1098,12 +1097,12 @@ class Comparison(Record):
 class Facts(Record):
     """One text analysed for comparison."""
 
-    raw: _Words                     # tokens as written, without punctuation
-    plain: _Words                   # the same folded: equal means same
-    words: _Words                   # the same in one spelling: phrases, quantities, no articles
-    units: frozenset[str]           # content terms, for the overlap
-    signs: frozenset[str]           # kinds of negations and quantifiers, values of _SIGNS
-    lang: str                       # whose phrases may move, a key of _LEXICON; "" in code
+    raw: _Words            # tokens as written, without punctuation
+    plain: _Words          # the same folded: equal means same
+    words: _Words          # the same in one spelling: phrases, quantities, no articles
+    units: frozenset[str]  # content terms, for the overlap
+    signs: frozenset[str]  # kinds of negations and quantifiers, values of _SIGNS
+    lang: str              # whose phrases may move, a key of _LEXICON; "" in code
 
 
 def _table(rows: str) -> dict[str, str]:
@@ -1139,8 +1138,8 @@ licence; will not: won't; can not: can't cannot; not: n't; is: are es son; : by_
 remember_that note_that please кстати por_cierto""")
 _PHRASE = Regex(
     rf"(?<!\S)(?:{'|'.join(sorted(_PHRASES, key=len, reverse=True))})(?!\S)|n't(?!\S)")
-# Function words; the most in a text tell its language.  drop: says nothing; mark: starts a phrase
-# that may move; "": the rest.
+# Function words; the most in a text tell its language (Cyrillic is taken for Russian).  drop: says
+# nothing; mark: starts a phrase that may move; "": the rest.
 _LEXICON = {
     "es": _table("""drop: el la los las un una; mark: en al por para con sin sobre desde hasta
 durante si cuando porque mientras aunque cada; : de del que no y ya se a es son"""),
@@ -1148,7 +1147,7 @@ durante si cuando porque mientras aunque cada; : de del que no y ya se a es son"
 through between during since as before after until if when unless while because once each today
 tomorrow yesterday; : is are of and must not it we has do does every needs"""),
     "ru": _table("""drop: это; mark: в во на с к со из от до по о об у за для без при после перед
-если когда пока каждый утром днем вечером ночью зимой весной летом осенью; : не и или"""),
+если когда пока каждый утром днем вечером ночью зимой весной летом осенью"""),
     "de": _table(": der die das den dem ein ist wird nicht und oder in auf mit von zu im vor nach")}
 # Signs: the kind of difference that a word makes.
 _SIGNS = _table("""not: not no never @forbid nor neither none nobody nothing without dropped не
@@ -1174,7 +1173,7 @@ _PREFIXES = "un in im ir non dis des не".split()
 _SILENT = frozenset(",.;:!'\"`«»“”„¿¡。、・「」《》")
 _FIXED = frozenset("{ } ( ) [ ] = < > & | * @ # \\ ? ! @.".split())  # where one is, nothing moves
 _ANSWERS = frozenset("no yes not never нет да не нельзя nein".split())
-_RAISED = {ord(raised): f"^{i}" for i, raised in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")}     # 10² is not 102
+_RAISED = {ord(raised): f"^{i}" for i, raised in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")}  # 10² is not 102
 _CYRILLIC = Regex("[а-я]")
 _AMOUNT = Regex(r"(?<!\S)((?:\d{1,3}(?:,\d{3}){1,3}|\d{1,10})(?:\.(?!\d{3}(?!\d))\d{1,4})?|"
                 rf"{'|'.join(_NUMBERS)}) ?({'|'.join(_UNITS)}|)(?!\S)")
@@ -1199,11 +1198,11 @@ def _plain(every: Sequence[str]) -> list[tuple[str, str]]:
     for i, token in enumerate(every):
         word = _low(token)
         if token in _SILENT:
-            answer = token == "," and found and found[-1][1] in _ANSWERS    # "No, pets are allowed"
+            answer = token == "," and found and found[-1][1] in _ANSWERS  # "No, pets are allowed"
             word = "!" if token == "!" else "@." if answer or token in ".;。" else ""
         elif token == "A" and i and not every[i - 1].isupper():
-            word = "a'"                 # "plan A" is not the article
-        if word:                        # a mark without its letter folds to nothing
+            word = "a'"  # "plan A" is not the article
+        if word:         # a mark without its letter folds to nothing
             found.append((token, word))
     while found and found[-1][0] in _SILENT:
         found.pop()
@@ -1228,7 +1227,7 @@ def facts(text: str) -> Facts:
     True
     """
     every = tokens(text if text.isascii() else text.translate(_RAISED))
-    units = frozenset(term for token in every for term in _look_up(token))
+    units = frozenset(terms(text))
     if not text.isascii():  # unspaced scripts sign by sign
         every = [part for token in every for part in (token if _RUN.match(token) else (token,))]
     raw, plain = zip(*_plain(every) or [(text, text)], strict=True)
@@ -1250,8 +1249,8 @@ def facts(text: str) -> Facts:
 def _agree(ours: Sequence[str], theirs: Sequence[str]) -> bool:
     """Whether no word has other capitals in the other text.
 
-    They say nothing at the start of a text, in one all in capitals, and in one all small beside one
-    that starts with a capital.
+    They say nothing at the start, and in a text all in capitals, or all small beside one that
+    starts with a capital.
     """
     if any("".join(one).islower() and other[0][:1].isupper() or "".join(one).isupper()
            for one, other in ((ours, theirs), (theirs, ours))):
@@ -1268,14 +1267,14 @@ def _verb(known: Facts) -> tuple[_Words, tuple[str, str, str]]:
             before, form, after = match.groups()
             base = _IRREGULAR.get(form, form)
             past = base != form or form.endswith("ed")
-            if known.lang != "en" or past == (voice == "passive"):     # "is open" is no voice
+            if known.lang != "en" or past == (voice == "passive"):  # "is open" is no voice
                 return tuple(f"{before}{after}".split()), (voice, _latin(base), form)
     return known.words, ("", "", "")
 
 
 def _fronted(front: _Words, back: _Words, known: Facts) -> bool:
     """Whether `back` is `front`, words of `known`, with the marked phrase at its start put last."""
-    roles, first = _LEXICON[known.lang], known.plain[0]     # "the on-call rota", "daily reports"
+    roles, first = _LEXICON[known.lang], known.plain[0]  # "the on-call rota", "daily reports"
     return roles.get(front[0]) == "mark" and roles.get(first) != "drop" and first[-2:] != "ly" and (
         any(back == front[at:] + front[:at] for at in range(1, len(front))))
 
@@ -1314,7 +1313,7 @@ def _difference(new: Facts, old: Facts, most: float) -> tuple[str, str]:
                     for words in (left, right))
     if ours and theirs and most > 0.45:
         kind = "number" if all(word[:1].isdigit() for word in ours + theirs) else "value"
-        if new.words[0] in ours and old.words[0] in theirs:     # what comes first is told about
+        if new.words[0] in ours and old.words[0] in theirs:  # what comes first is told about
             return "similar", f"about another {kind}: {new.words[0]} / {old.words[0]}"
         return "update", f"{kind} differs: {' '.join(ours[:5])} / {' '.join(theirs[:5])}"
     if any(map(_CHANGES.match, left + right)):
@@ -1626,8 +1625,8 @@ ASKED = 2.0                         # factor of a question, and of the last sent
 # share of the field.  Both from `bench.py calibrate` on LoCoMo dev.
 KNOWN = (2.97, 9.55, -4.39)
 RIGHT = (-2.91, 7.68)
-SMALL, LARGE = 100, 10_000          # traces within which a store's size tells
-FIELD, CONTRAST = 10, 4             # scores that share the field, and the power that parts them
+SMALL, LARGE = 100, 10_000  # traces within which a store's size tells
+FIELD, CONTRAST = 10, 4     # scores that share the field, and the power that parts them
 _TELLS = "recommend|suggest|advise|mention|propose|provide|explain|list|describe|outline"
 ASKS_ASSISTANT = Regex(
     rf"\b(?:(?:did|have|had) you (?:\w+ )?(?:{_TELLS}|help|sa[iy]|t[eo]l[ld]|g[ai]ve)"
@@ -1663,11 +1662,8 @@ def date_words(at: float) -> list[str]:
     >>> date_words(0.0)
     ['1', 'januar', '1970']
     """
-    try:
-        day = datetime.fromtimestamp(at, UTC)
-    except (ValueError, OverflowError, OSError):
-        return []
-    return [str(day.day), _MONTHS[day.month - 1], str(day.year)]
+    found = re.fullmatch(r"(\d+)-(\d+)-(\d+)", day_of(at))
+    return [str(int(found[3])), _MONTHS[int(found[2]) - 1], found[1]] if found else []
 
 
 def trace_impacts(words: Sequence[str], *, speaker: str | None = None, when: float | None = None,
@@ -1707,7 +1703,7 @@ class Cue(Record):
     """An analysed cue."""
 
     text: str
-    words: tuple[str, ...]          # distinct content terms, in order
+    words: tuple[str, ...]  # distinct content terms, in order
 
 
 def cue_of(query: str) -> Cue:
@@ -1791,12 +1787,12 @@ class VectorScan:
     as fast as a float32 matrix at a quarter of the memory (int8 @ float32 is ten times slower).
     """
 
-    BLOCK = 512                     # rows that stay in the cache as float32
+    BLOCK = 512  # rows that stay in the cache as float32
 
     def __init__(self) -> None:
         self.ids = array("i")
         self._scopes, self._data, self._scales = array("i"), array("b"), array("d")
-        self._before, self._after = array("i"), array("i")      # where session neighbours stand
+        self._before, self._after = array("i"), array("i")  # where session neighbours stand
         self._says = array("f")         # [0,1] how much a trace says for them: long ones are loud
 
     def extend(self, rows: Iterable[Sequence[Any]]) -> None:
