@@ -1026,8 +1026,9 @@ def _summed(a: int, b: int) -> int:
 def _add_pointers(bucket: array[int], pointers: Iterable[int]) -> array[int]:
     """Insert into a sorted bucket, or raise the impacts of pointers that are there."""
     for pointer in pointers:
-        ident = pointer >> 8
-        at = bisect_left(bucket, ident << 8)
+        at, ident = len(bucket), pointer >> 8
+        if bucket and bucket[-1] >> 8 >= ident:     # mostly the newest trace: no search
+            at = bisect_left(bucket, ident << 8)
         if at < len(bucket) and bucket[at] >> 8 == ident:
             bucket[at] = ident << 8 | _summed(bucket[at] & 255, pointer & 255)
         else:
