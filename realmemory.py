@@ -1140,15 +1140,15 @@ remember_that note_that please кстати por_cierto""")
 _PHRASE = Regex(
     rf"(?<!\S)(?:{'|'.join(sorted(_PHRASES, key=len, reverse=True))})(?!\S)|n't(?!\S)")
 # Function words; the most in a text tell its language (Cyrillic is taken for Russian).  drop: says
-# nothing; mark: starts a phrase that may move; "": the rest.
+# nothing; mark: starts a phrase that may move; time: may move alone, too; "": the rest.
 _LEXICON = {
     "es": _table("""drop: el la los las un una; mark: en al por para con sin sobre desde hasta
 durante si cuando porque mientras aunque cada; : de del que no y ya se a es son"""),
     "en": _table("""drop: the a an its; mark: in on at to from by with without for into under over
-through between during since as before after until if when unless while because once each today
-tomorrow yesterday; : is are of and must not it we has do does every needs"""),
+through between during since as before after until if when unless while because once each; time:
+today tomorrow yesterday; : is are of and must not it we has do does every needs"""),
     "ru": _table("""drop: это; mark: в во на с к со из от до по о об у за для без при после перед
-если когда пока каждый утром днем вечером ночью зимой весной летом осенью"""),
+если когда пока каждый; time: утром днем вечером ночью зимой весной летом осенью"""),
     "de": _table(": der die das den dem ein ist wird nicht und oder in auf mit von zu im vor nach")}
 # Signs: the kind of difference that a word makes.
 _SIGNS = _table("""not: not no never @forbid nor neither none nobody nothing without dropped не
@@ -1263,21 +1263,26 @@ def _agree(ours: Sequence[str], theirs: Sequence[str]) -> bool:
 
 def _verb(known: Facts) -> tuple[_Words, tuple[str, str, str]]:
     """The words without a verb that nobody is said to do; its voice, stem and form, "" if none."""
+    text = " ".join(known.words)
     for voice, pattern in zip(("passive", "active"), _VOICES.get(known.lang, ()), strict=False):
-        if match := pattern.fullmatch(" ".join(known.words)):
-            before, form, after = match.groups()
-            base = _IRREGULAR.get(form, form)
-            past = base != form or form.endswith("ed")
-            if known.lang != "en" or past == (voice == "passive"):  # "is open" is no voice
+        if match := pattern.fullmatch(text):
+            before, verb, after = match.groups()
+            base = _IRREGULAR.get(verb, verb)
+            past = base != verb or verb.endswith("ed")
+            if known.lang != "en" or past == (voice == "passive"):     # "is open" is no voice
+                form = text[match.start(2):].split()[0]
                 return tuple(f"{before}{after}".split()), (voice, _latin(base), form)
     return known.words, ("", "", "")
 
 
 def _fronted(front: _Words, back: _Words, known: Facts) -> bool:
     """Whether `back` is `front`, words of `known`, with the marked phrase at its start put last."""
-    roles, first = _LEXICON[known.lang], known.plain[0]  # "the on-call rota", "daily reports"
-    return roles.get(front[0]) == "mark" and roles.get(first) != "drop" and first[-2:] != "ly" and (
-        any(back == front[at:] + front[:at] for at in range(1, len(front))))
+    roles, first = _LEXICON[known.lang], known.plain[0]
+    role = roles.get(front[0], "")
+    if role not in ("mark", "time") or roles.get(first) == "drop" or first.endswith("ly"):
+        return False                    # "the on-call rota", "daily reports"
+    shortest = 2 if role == "mark" else 1
+    return any(back == front[at:] + front[:at] for at in range(shortest, len(front)))
 
 
 def _alike(new: Facts, old: Facts) -> bool:

@@ -963,6 +963,7 @@ def test_another_voice_or_place_of_a_phrase_is_the_same(a, b):
     ("The hull is painted by Friday", "Friday paints the hull"),
     ("Ayuda a Ana Pedro", "Ayuda Ana a Pedro"), ("Die Tür ist zu", "Die Tür wird zu"),
     ("Oars are kept by Y", "Oars are Y by kept"),        # a verb of one letter broke the comparison
+    ("Before deploys run lint", "Deploys run lint before"), ("Se vende vino", "Se venda vino"),
     ("Send it to the US team", "Send it to the us team")])
 def test_what_only_looks_like_another_voice_or_order_is_kept_apart(a, b):
     assert _relation(a, b) != "same"
