@@ -80,9 +80,7 @@ from realmemory import (
     RecallPacket,
     StoreError,
     WriteResult,
-    cosine,
     embedded_text,
-    sdr,
 )
 
 HERE = Path(__file__).resolve().parent
@@ -104,6 +102,11 @@ Row = dict[str, Any]
 # Nearest-rank quantiles (a figure that was really measured), percentile bootstrap over queries,
 # AUROC by counting. Times of rivals are taken in the same rounds, in a new order each round: on a
 # shared machine a ratio of neighbours in time says more than two absolute numbers.
+
+
+def cosine(a: Sequence[float], b: Sequence[float]) -> float:
+    """Dot product of two unit vectors."""
+    return sum(x * y for x, y in zip(a, b, strict=True))
 
 
 def quantile(values: Sequence[float], q: float) -> float:
@@ -915,14 +918,19 @@ def cosine_scan() -> Scan:
     return Scan("cosine scan", HashingEmbedder().embed, cosine)
 
 
+def units(text: str) -> set[int]:
+    """The active units of a text."""
+    return {realmemory.unit_of(term) for term in realmemory.content(text)}
+
+
 def shared_units() -> Scan:
     """A sparse distributed memory on the product's codes: most units shared, all worth the same."""
-    return Scan("SDM, units shared", lambda text: set(sdr(text)), lambda a, b: len(a & b))
+    return Scan("SDM, units shared", units, lambda a, b: len(a & b))
 
 
 def hamming() -> Scan:
     """The same memory by Hamming distance (Kanerva 1988), which favours short texts."""
-    return Scan("SDM, Hamming", lambda text: set(sdr(text)), lambda a, b: -len(a ^ b))
+    return Scan("SDM, Hamming", units, lambda a, b: -len(a ^ b))
 
 
 STOP_WORDS = frozenset(

@@ -19,7 +19,7 @@ dynamics of each trace, binds what is used together, recalls by exact tokens and
     >>> packet.items[0].text
     'The project uses PostgreSQL 16'
 
-Reading order, each section using only what stands above it:
+Each section uses only what stands above it; the README explains the words:
 
   1. Imports and names                 2. Errors                            3. Configuration
   4. Records                           5. Text analysis                     6. Embedders
@@ -31,18 +31,11 @@ Reading order, each section using only what stands above it:
   22. Hippocampus                      23. A brain seen from a project      24. Virtual context
   25. Tools                            26. Agents                           27. MCP
   28. Command line
-
-Words used alike in code, SQL, command line and JSON: *trace* one remembered text with its state
-(`memory_id` is its id) * *cue* the text of a recall * *kind* episodic, semantic, procedural *
-*scope* `global` or a project * *retention* strength decayed by time * *SDR* sparse distributed
-representation: the active *units* of a text * *vote* one shared unit * *assembly* the units of one
-trace * *link* a plastic connection of two assemblies * *eligibility* a link not yet committed *
-*sleep* offline consolidation.
 """
 
 # === 1. Imports and names =========================================================================
-# Only what every start needs is imported here: a hook pays for each module (dataclasses costs
-# 8 ms, hashlib 26 ms, argparse 9 ms on two shared x86-64 cores).  The rest is imported where used.
+# Only what every start needs: a hook pays for each module (dataclasses 8 ms, hashlib 26 ms,
+# argparse 9 ms on two shared x86-64 cores).  The rest is imported where used.
 from __future__ import annotations
 
 import errno
@@ -77,46 +70,42 @@ __all__ = [
 
 KINDS = ("episodic", "semantic", "procedural")
 ORIGINS = ("user", "agent", "tool", "file", "web", "import")
-TRUSTED = ("user", "agent")         # origins whose repetition counts in full
-ROLES = {"user": "user", "assistant": "agent", "tool": "tool", "system": "agent"}   # role: origin
+TRUSTED = ("user", "agent")  # origins whose repetition counts in full
+ROLES = {"user": "user", "assistant": "agent", "tool": "tool", "system": "agent"}  # to origin
 GLOBAL = "global"
 DAY_S = 86_400.0
 MAX_TEXT_CHARS = 2_000_000
 
 
-TYPE_CHECKING = False               # true for type checkers alone: `typing` costs 5 ms
+TYPE_CHECKING = False  # true for type checkers alone: `typing` costs 5 ms
 if TYPE_CHECKING:
     from typing import Any, Literal, Protocol, Self, dataclass_transform
 else:
     Protocol = object
 
     def dataclass_transform(**_: object) -> Callable[[type], type]:
-        """What a type checker reads; nothing at run time."""
+        """Nothing at run time."""
         return lambda cls: cls
 
 
 @dataclass_transform(frozen_default=True)
 class Record:
-    """An immutable row of named values, for a tenth of a NamedTuple's or dataclass's import time.
+    """An immutable row of named values: a class's annotations, and its attributes as defaults.
 
-    Fields are the annotations of the class, in order; class attributes are their defaults.
+    Takes a tenth of a NamedTuple's or dataclass's import time.
     """
 
     _fields: tuple[str, ...] = ()
-    _names: frozenset[str] = frozenset()
     _defaults: Mapping[str, object] = {}
 
     def __init_subclass__(cls) -> None:
         cls._fields = tuple(cls.__annotations__)
-        cls._names = frozenset(cls._fields)
         cls._defaults = {name: cls.__dict__[name] for name in cls._fields if name in cls.__dict__}
 
     def __init__(self, *values: object, **named: object) -> None:
-        given = dict(zip(self._fields, values, strict=False), **named)
-        if given.keys() != self._names:
-            given = {**self._defaults, **given}
-            if given.keys() != self._names:
-                raise TypeError(f"{type(self).__name__} takes {', '.join(self._fields)}")
+        given = {**self._defaults, **dict(zip(self._fields, values, strict=False), **named)}
+        if len(given) != len(self._fields) or not given.keys() <= set(self._fields):
+            raise TypeError(f"{type(self).__name__} takes {', '.join(self._fields)}")
         self.__dict__.update(given)
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -145,29 +134,28 @@ class Record:
 
 
 class Regex:
-    """A regular expression compiled at its first use: at import they cost more than the rest."""
+    """A regular expression compiled at its first use: import would cost more than the rest."""
 
     def __init__(self, source: str, flags: int = 0) -> None:
         self.source, self.flags = source, flags
 
     def __getattr__(self, name: str) -> Any:
-        compiled = re.compile(self.source, self.flags)
-        for method in ("search", "match", "fullmatch", "sub", "findall", "finditer", "split"):
-            setattr(self, method, getattr(compiled, method))
-        return getattr(compiled, name)
+        found = getattr(re.compile(self.source, self.flags), name)
+        setattr(self, name, found)
+        return found
 
 
 # === 2. Errors ====================================================================================
-# One family with a stable `code`; each child is also the builtin that a caller would catch.  A
-# message says what happened, shows the value, and names the way out.
+# Each child is also the builtin that a caller would catch.  A message says what happened, shows the
+# value, and names the way out.
 
 class RealMemoryError(Exception):
-    """Base of every error that this module raises on purpose; `code` is stable for programs."""
+    """Base of every error raised on purpose; `code` is stable for programs."""
 
     code = "error"
 
     def __str__(self) -> str:
-        return " ".join(str(arg) for arg in self.args)     # KeyError would show a repr
+        return " ".join(str(arg) for arg in self.args)  # KeyError would show a repr
 
 
 class InvalidInput(RealMemoryError, ValueError):
@@ -219,58 +207,58 @@ def _require(ok: bool, message: str) -> None:
 
 
 # === 3. Configuration =============================================================================
-# Every constant that a policy uses, with its unit, range and reason, in one place.  Values marked
-# LoCoMo were chosen on two of the dialogues of locomo_dev and held on the other sets (bench.py).
+# Every setting of a policy with its unit, range and reason, chosen on two dialogues of locomo_dev;
+# they held on the other sets (bench.py).
 
 class MemoryConfig(Record):
     """All settings; change some with `MemoryConfig()._replace(gate_link=0.5)`."""
 
-    # Mechanisms: each can be switched off; `bench.py ablation` shows what each adds.
-    use_keyword: bool = True        # rarity-weighted votes and exact phrases
-    use_cosine: bool = True         # letters alike (hashing) or meaning (model) in the rerank
-    use_association: bool = True    # links, lessons of rewards, associated items
-    use_context: bool = True        # a trace also answers to its session neighbours' words
-    use_vetoes: bool = True         # numbers, names, negation ... decide before similarity
-    use_abstention: bool = True     # an untrustworthy packet is empty
-    use_decay: bool = True          # retention falls with time
+    # Mechanisms; `bench.py ablation` shows what each adds.
+    use_keyword: bool = True      # votes by rarity, exact phrases
+    use_cosine: bool = True       # letters alike, or meaning by a model, in the rerank
+    use_association: bool = True  # links, associated items, lessons of rewards
+    use_context: bool = True      # a trace also answers to its session neighbours' words
+    use_vetoes: bool = True       # numbers, names, negation ... decide
+    use_abstention: bool = True   # an untrustworthy packet is empty
+    use_decay: bool = True        # retention falls with time
     # Novelty gate.
-    gate_probe: int = 6             # rarest units probed for neighbours of a new text
-    gate_compare: int = 3           # neighbours compared in full
-    gate_link: float = 0.5         # [0,1] overlap from which two texts are linked
-    gate_gist: float = 0.5          # [0,1] overlap from which rewordings share a place
-    # Retention (Ebbinghaus 1885 in form): strength * exp(-age / tau), age in the scope's days.
+    gate_probe: int = 6     # rarest units probed for neighbours of a new text
+    gate_compare: int = 3   # neighbours compared in full
+    gate_link: float = 0.5  # [0,1] overlap from which two texts are linked
+    gate_gist: float = 0.5  # [0,1] overlap from which rewordings share a place
+    # Retention: strength * exp(-age / tau), age in the scope's days (Ebbinghaus 1885 in form).
     strength_new: float = 0.7       # [0,1] strength of a new trace
     strength_gain: float = 0.3      # (0,1] share of the way to 1 that one reinforcement goes
     reward_gain: float = 0.4        # [0,1] share of the way that a reward of 1 goes
     strength_min: float = 0.05      # (0,1) no reward brings a strength below this
     tau_episodic_d: float = 45.0    # days to 37 %; automem's 0.01/day lost nothing, 0.1/day 84 %
     tau_semantic_d: float = 400.0   # days
-    tau_procedural_d: float = math.inf   # rules and preferences don't fade
-    idle_day: float = 0.2           # [0,1] weight of a calendar day on which the scope was idle
+    tau_procedural_d: float = math.inf  # rules and preferences don't fade
+    idle_day: float = 0.2           # [0,1] weight of a day on which the scope was idle
     dormant_below: float = 0.05     # retention under which a trace is dormant
     # Promotion of episodes.
     promote_reinforcements: int = 2  # reinforcements ...
     promote_contexts: int = 2        # ... on at least so many different days or sessions
     # Links.
-    stdp_forward: float = 0.5       # weight from a turn to the next one
-    stdp_backward: float = 0.3      # weight back (Markram et al. 1997: order matters)
-    link_eligible: float = 0.5      # discount of a link that no sleep has committed
-    link_corecall: float = 0.05     # eligibility gained by being recalled together
-    link_tau_d: float = 90.0        # days to 37 %
-    link_prune: float = 0.02        # weight under which sleep removes a link
-    spread_hops: int = 2            # steps of spreading activation
-    spread_decay: float = 0.5       # activation kept per step
+    stdp_forward: float = 0.5    # weight from a turn to the next one
+    stdp_backward: float = 0.3   # weight back (Markram et al. 1997)
+    link_eligible: float = 0.5   # discount of a link that no sleep has committed
+    link_corecall: float = 0.05  # eligibility gained by being recalled together
+    link_tau_d: float = 90.0     # days to 37 %
+    link_prune: float = 0.02     # weight under which sleep removes a link
+    spread_hops: int = 2         # steps of spreading activation
+    spread_decay: float = 0.5    # activation kept per step
     # Recall.
     abstain_below: float = 0.36     # [0,1] chance of an answer under which a packet is empty
     item_floor: float = 0.07        # [0,1] share of the best confidence an item needs
     rerank: int = 40                # candidates looked at in full
-    cosine_background: float | None = None  # cosine of strangers; None: learned from the store
-    cosine_related: float | None = None     # cosine that answers a cue; None: the embedder's
+    cosine_background: float | None = None  # of strangers; None: learned from the store
+    cosine_related: float | None = None     # that answers a cue; None: the embedder's
     fold_every: int = 2_048         # traces whose pointers wait outside the postings
     # Brief, backups, journal.
-    brief_chars: int = 600          # characters of a brief
-    backups_keep: int = 10          # copies kept in <store>/backups; 0 makes none
-    journal_keep: int = 100_000     # events kept by sleep
+    brief_chars: int = 600       # characters of a brief
+    backups_keep: int = 10       # copies kept in <store>/backups; 0 makes none
+    journal_keep: int = 100_000  # events kept by sleep
 
     @classmethod
     def dev(cls) -> MemoryConfig:
@@ -281,37 +269,30 @@ class MemoryConfig(Record):
     def checked(self) -> MemoryConfig:
         """Itself; raises InvalidInput where a value is outside its range."""
         for name, default in self._defaults.items():
-            value = getattr(self, name)
-            if default is None and value is None:
-                continue
-            low, high = (1, 10**9) if isinstance(default, int) else (0, 1)
-            if name.startswith("tau_") or name == "link_tau_d":
-                low, high = 1e-6, math.inf      # type: ignore[assignment]
-            if name in ("backups_keep", "journal_keep"):
-                low = 0
-            kinds = (bool,) if isinstance(default, bool) else (
-                (int,) if isinstance(default, int) else (int, float))
-            _require(isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
-                     and low * (bool not in kinds) <= value <= high,
-                     f"config field {name}={_shown(value)}; it takes "
-                     + ("true or false" if bool in kinds else f"a number from {low} to {high}")
-                     + f" (default {default})")
+            value, kind = getattr(self, name), float if default is None else type(default)
+            low, high = (1e-6, math.inf) if "tau_" in name else (1, 1e9) if kind is int else (0, 1)
+            low = 0 if name.endswith("_keep") else low
+            fits = type(value) is bool if kind is bool else (
+                type(value) in (kind, int) and low <= value <= high)
+            takes = "true or false" if kind is bool else f"a number from {low:g} to {high:g}"
+            _require(fits or default is value is None,
+                     f"config field {name}={_shown(value)}; it takes {takes} (default {default})")
         return self
 
 
 # === 4. Records ===================================================================================
-# What calls return.  Times are epoch seconds (UTC), texts are as they were given.
+# What calls return.  Times are epoch seconds, texts are as they were given.
 
 class Decision(Record):
     """What the novelty gate did with a text, and why."""
 
-    action: str                     # "create", "link" or "reinforce"
-    target_id: int | None           # the neighbour that decided, where there is one
-    related_ids: tuple[int, ...]    # every trace that the new one was linked to
-    novelty: float                  # [0,1], 1 = nothing like it is known
-    best_cosine: float              # [-1,1], to the nearest neighbour: of a model, else of words
-    relation: str                   # "new", "same", "similar", "update" or "contradiction"
-    reason: str                     # the veto or similarity that decided, in words
+    action: str                   # "create", "link" or "reinforce"
+    target_id: int | None         # the neighbour that decided, where there is one
+    related_ids: tuple[int, ...]  # every trace that the new one was linked to
+    novelty: float                # [0,1], 1 = nothing like it is known
+    best_cosine: float            # [-1,1], to the nearest neighbour: of a model, else of words
+    relation: str                 # "new", "same", "similar", "update" or "contradiction"
+    reason: str                   # the veto or similarity that decided, in words
 
 
 class WriteResult(Record):
@@ -328,10 +309,10 @@ class Item(Record):
     memory_id: int
     text: str
     kind: str
-    cosine: float                   # [-1,1]
-    confidence: float               # [0,1], chance that this trace is what the cue asks for
-    retention: float                # [0,1]
-    source: str                     # "direct" (meaning), "keyword" or "associated"
+    cosine: float      # [-1,1]
+    confidence: float  # [0,1], chance that this trace is what the cue asks for
+    retention: float   # [0,1]
+    source: str        # "direct" (meaning), "keyword" or "associated"
     scope: str
     origin: str
     speaker: str | None
@@ -340,17 +321,17 @@ class Item(Record):
     valid_from: float
     valid_to: float | None
     superseded_by: int | None
-    citation: str                   # session and turn, URL, file and its state, "source unknown"
-    why: tuple[str, ...]            # the evidence, strongest first
+    citation: str         # session and turn, URL, file and its state, or "source unknown"
+    why: tuple[str, ...]  # the evidence, strongest first
     meta: dict[str, Any]
     tags: tuple[str, ...] = ()
-    trusted: bool = True            # False: quarantined text, to be read as data only
+    trusted: bool = True  # False: quarantined text, to be read as data only
     pinned: bool = False
     session_id: str | None = None
     turn_id: str | None = None
     source_url: str | None = None
-    key: str | None = None          # exact name under which a newer text supersedes it
-    bm25: float = 0.0               # summed rarity x saturated frequency of the cue's words
+    key: str | None = None  # exact name under which a newer text supersedes it
+    bm25: float = 0.0  # summed rarity x saturated frequency of the cue's words
 
 
 class RecallPacket(Record):
@@ -373,18 +354,15 @@ def epoch(value: object, name: str = "when") -> float:
     True
     """
     if isinstance(value, str):
-        try:
+        with suppress(ValueError):
             value = datetime.fromisoformat(value.strip())
-        except ValueError:
-            raise InvalidInput(f"{name}={_shown(value)} is not ISO 8601; "
-                               "write it like 2031-04-02 or 2031-04-02T09:30:00+02:00") from None
     if isinstance(value, datetime):
         value = (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
     _require(isinstance(value, (int, float)) and not isinstance(value, bool)
              and -62_135_596_800 <= value <= 253_402_300_799,
              f"{name}={_shown(value)} is not a time between the years 1 and 9999; give epoch "
-             "seconds (not milliseconds), a datetime or ISO 8601 text")
-    return float(value)             # type: ignore[arg-type]
+             "seconds (not milliseconds), a datetime or ISO 8601 text like 2031-04-02T09:30+02:00")
+    return float(value)  # type: ignore[arg-type]
 
 
 def day_of(at: float) -> str:
@@ -399,29 +377,28 @@ def day_of(at: float) -> str:
         return "unknown date"
 
 # === 5. Text analysis =============================================================================
-# One pure function for documents and cues alike; no language is guessed.  FTS5 indexes what it puts
-# out, not the raw text, so that stems, identifiers and scripts without spaces work alike
-# everywhere.  Figures in the comments: recall@10 on LoCoMo dev 1-4 / BEAM-100K
-# (`python bench.py retrieval FILE`).
+# One pure function for documents and cues alike; no language is guessed.  FTS5 gets what it puts
+# out and not the raw text, so that stems, identifiers and scripts without spaces work alike
+# everywhere.  Figures: recall@10 on LoCoMo dev 1-4 / BEAM-100K (`python bench.py retrieval FILE`).
 
-# Marks that belong to the letter before them (Indic vowel signs and the like, which \w leaves out).
+# Letters, and marks that belong to the letter before them (Indic vowel signs: \w leaves them out).
 _W = r"[\w\u0300-\u036f\u0591-\u05c7\u064b-\u065f\u0900-\u0dff\u0f00-\u0f7f]"
 # Scripts without spaces, and Hangul, whose endings cling to the word: cut out, taken as bigrams.
-_RUN = Regex("([\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u9fff"
-                  "\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]+)")
-_WHOLE_SIGN = Regex("[\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]")
+_SIGN = "\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
+_RUN = Regex(f"([\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff{_SIGN}]+)")
+_WHOLE_SIGN = Regex(f"[{_SIGN}]")
 _EMOJI = Regex("[\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff]")
-# A number with thousands commas; a word, identifier, path, version, C++, C#; any other sign.
+# A number with commas; a word, identifier, path, version, C++, C#; any other sign.
 _TOKEN = Regex(rf"\d{{1,3}}(?:,\d{{3}}){{1,6}}(?![\w,])"
-                    rf"|{_W}+(?:(?:[./\\:@+#~=&'-]|://){_W}+)*(?:\+\+|\#)?|[^\s\w]")
+               rf"|{_W}+(?:(?:[./\\:@+#~=&'-]|://){_W}+)*(?:\+\+|\#)?|[^\s\w]")
 _COMPOUND = Regex(r"[\d_./\\:@+#~=&'-]|[a-zа-я][A-ZА-Я]")
 _VERSION = Regex(r"[vV]\d+(?:\.\d+){1,5}")
 _SEGMENT = Regex(r"[./\\:@+#~=&]+")
 _PART = Regex(rf"[A-ZА-Я]+(?![a-zа-я])|[A-ZА-Я]?[a-zа-я]+|\d+|(?:(?![\d_]){_W})+")
-# Long texts are normalised piece by piece: a long row of combining marks is quadratic in one piece.
+# Normalised piece by piece, for a long row of combining marks is quadratic in one piece.
 _PIECE = Regex(r"\s+|\S{1,200}")
 _ACCENT = Regex("[\u0300-\u0305\u0307-\u036f\u0591-\u05c7\u0640\u064b-\u065f\u0670]"
-                     "|(?<!\u0438)\u0306")                        # й stays й, ё becomes е
+                "|(?<!\u0438)\u0306")  # й stays й, ё becomes е
 _TABLE = str.maketrans({
     **dict.fromkeys("\u2018\u2019\u201b\u02bc\u00b4\u2032\uff07", "'"),
     **dict.fromkeys("\u2010\u2011\u2012\u2013\u2212", "-"), "\u2014": " ", "\u2026": " ",
@@ -430,7 +407,7 @@ _TABLE = str.maketrans({
     "\u00c6": "AE", "\u0153": "oe", "\u0152": "OE", "\u0111": "d", "\u0110": "D"})
 
 # English, Russian, Spanish, German: +3.8 on LoCoMo, +3.5 on BEAM.  Not "may", "son", "die".
-ANALYSER = "2"                      # version of what this section puts out: another one re-indexes
+ANALYSER = "2"  # version of what this section puts out: another one re-indexes
 STOP = frozenset("""
 a an the and or but if then so of to in on at by for from with about as into than that this these
 those there here it its is are was were be been being am do does did doing done have has had having
@@ -447,44 +424,44 @@ und oder aber nicht ist sind waren wird werden mit von zu im auf als auch bei au
 wann warum er sie wir ihr ich
 """.split())
 
+
+def _first_of(rows: str) -> dict[str, str]:
+    """{each word of a row: its first word}; "|" parts the rows."""
+    return {word: row.split()[0] for row in rows.split("|") for word in row.split()}
+
+
 # Applied on both sides before the stem: R@1 +1.2, R@10 +.3 on LoCoMo, +.4 on BEAM.
-_IRREGULAR = {form: line.split()[0] for line in """
-win won|use used using|go went gone going|meet met|buy bought|bring brought|think thought
-teach taught|catch caught|fight fought|seek sought|take took taken|give gave given|get got gotten
-make made|say said|tell told|see saw seen seeing|know knew known|grow grew grown|draw drew drawn
-throw threw thrown|fly flew flown|write wrote written|drive drove driven|ride rode ridden
-rise rose risen|speak spoke spoken|break broke broken|choose chose chosen|wear wore worn
-eat ate eaten|fall fell fallen|feel felt|keep kept|sleep slept|leave left|lose lost|send sent
-spend spent|build built|lend lent|sell sold|hold held|stand stood|understand understood|find found
-begin began begun|run ran|swim swam swum|sing sang sung|drink drank drunk|come came|become became
-hear heard|pay paid|sit sat|lead led|feed fed|mean meant|learn learnt|dream dreamt|shoot shot
-stick stuck|hang hung|bear bore born|tear tore torn|steal stole stolen|forget forgot forgotten
-hide hid hidden|bite bit bitten|shake shook shaken|wake woke woken|freeze froze frozen|show shown
-prove proven|light lit|child children|man men|woman women|foot feet|tooth teeth|mouse mice
-person people|life lives|wife wives|knife knives|leaf leaves|half halves|shelf shelves|goose geese
-photo photograph pic|mom mum mother mommy|dad father daddy|movie film
-tie tied tying|lie lied lying|die died dying
-""".replace("\n", "|").split("|") for form in line.split()}
+_IRREGULAR = _first_of("""win won| use used using| go went gone going| meet met| buy bought| bring
+brought| think thought| teach taught| catch caught| fight fought| seek sought| take took taken|
+give gave given| get got gotten| make made| say said| tell told| see saw seen seeing| know knew
+known| grow grew grown| draw drew drawn| throw threw thrown| fly flew flown| write wrote written|
+drive drove driven| ride rode ridden| rise rose risen| speak spoke spoken| break broke broken|
+choose chose chosen| wear wore worn| eat ate eaten| fall fell fallen| feel felt| keep kept| sleep
+slept| leave left| lose lost| send sent| spend spent| build built| lend lent| sell sold| hold held|
+stand stood| understand understood| find found| begin began begun| run ran| swim swam swum| sing
+sang sung| drink drank drunk| come came| become became| hear heard| pay paid| sit sat| lead led|
+feed fed| mean meant| learn learnt| dream dreamt| shoot shot| stick stuck| hang hung| bear bore
+born| tear tore torn| steal stole stolen| forget forgot forgotten| hide hid hidden| bite bit
+bitten| shake shook shaken| wake woke woken| freeze froze frozen| show shown| prove proven| light
+lit| child children| man men| woman women| foot feet| tooth teeth| mouse mice| person people| life
+lives| wife wives| knife knives| leaf leaves| half halves| shelf shelves| goose geese| photo
+photograph pic| mom mum mother mommy| dad father daddy| movie film| tie tied tying| lie lied lying|
+die died dying""")
 
 # Stems of months in Russian, Spanish and German: what a date is indexed by.
-_MONTH_STEMS = {form: line.split()[0] for line in """
-januar январ ener janu|februa феврал febrer febru|march март marz|april апрел abril|jun июн|jul июл
-august август agost|septem сентяб septie|octob октябр octubr oktob|novemb ноябр noviem
-decemb декабр diciem dezemb
-""".strip().replace("\n", "|").split("|") for form in line.split()}
+_MONTH_STEMS = _first_of("""januar январ ener janu| februa феврал febrer febru| march март marz|
+april апрел abril| may| jun июн| jul июл| august август agost| septem сентяб septie| octob октябр
+octubr oktob| novemb ноябр noviem| decemb декабр diciem dezemb""")
 
 _VERBAL = Regex("(.*[aeiouy].*?)(?:edly|ingly|ed|ing|ly)")
-_ROMANCE = Regex(
-    "(.{3,}?)(?:amiento|imiento|aciones|iciones|acion|icion|adora?|mente|ando|iendo|yendo|aron"
-    "|ieron|aban|aba|ados?|adas?|idos?|idas?|ian|ia|arse|irse|erse|ar|er|ir|aran|ara|eran|era"
-    "|os|as|es|o|a|e)")
-_SLAVIC = Regex(
-    "(.{3,}?)(?:(?:ыми|ими|ого|его|ому|ему|ая|яя|ой|ей|ый|ий|ое|ее|ую|юю|ые|ие|ых|их|ым|им|ом|ем"
-    "|ам|ям|ами|ями|ах|ях|ов|ев|иями|иях|ием|иям|ией|ия|ию|ии|ье|ья|ью|а|я|о|е|у|ю|и|ы|ь|й|л|ла|ло"
-    "|ли|ть|ти|ет|ит|ут|ют|ат|ят|ешь|ишь|ете|ите)(?:ся|сь)?|ся|сь)")
-# Inflection off, then at most this many letters: the cap does a derivational stemmer's work in any
-# language (nation/national, Entwicklung/entwickelt).  R@10 on LoCoMo / BEAM: Snowball .788 / .579,
-# this .789 / .575, no cap .779 / .572; Spanish Snowball .966, this .966; Russian .959, this .960.
+_ROMANCE = Regex("(.{3,}?)(?:[ai]miento|[ai]cion(?:es)?|adora?|mente|ando|[iy]endo|aron|ieron|aban?"
+                 "|[ai]d[oa]s?|ian?|[aie]rse|[aie]r|[ae]ran?|[oae]s?)")
+_SLAVIC = Regex("(.{3,}?)(?:(?:[ыиая]ми|[ое]го|[ое]му|[аяиь]я|[оеыи]й|[оеыиь]е|[уюиь]ю|[ыиоеая]м"
+                "|[ыиая]х|[ое]в|и(?:ями|ях|ем|ям|ей|и)|[аяоеуюиыьй]|л[аои]?|т[ьи]|[еиуюая]т|[еи]шь"
+                "|[еи]те)(?:ся|сь)?|ся|сь)")
+# Letters of a stem at most: with inflection off, the cap does a derivational stemmer's work in any
+# language (nation/national).  Snowball .788 / .579, this .789 / .575, no cap .779 / .572; Spanish
+# Snowball .966, this .966; Russian .959, this .960.
 _CAP = 6
 
 
@@ -494,12 +471,7 @@ def fold(text: str) -> str:
     >>> fold("Ёлка CAFÉ ﬁn ＡＢＣ İstanbul ıslak й")
     'елка cafe fin abc istanbul islak й'
     """
-    return text.lower() if text.isascii() else _bare(_compose(text).casefold())
-
-
-def _bare(text: str) -> str:
-    """text without accents."""
-    return _normal("NFC", _ACCENT.sub("", _normal("NFD", text)))
+    return _low(text if text.isascii() else _compose(text))
 
 
 def _compose(text: str) -> str:
@@ -507,17 +479,21 @@ def _compose(text: str) -> str:
     return _normal("NFKC", text.translate(_TABLE))
 
 
+def _low(text: str) -> str:
+    """A composed text in lower case and without accents."""
+    return text.lower() if text.isascii() else _bare(text.casefold())
+
+
+def _bare(text: str) -> str:
+    return _normal("NFC", _ACCENT.sub("", _normal("NFD", text)))
+
+
 def _normal(form: Literal["NFC", "NFD", "NFKC"], text: str) -> str:
-    """The normal form of text, in linear time."""
     pieces = [text] if len(text) < 1000 else _PIECE.findall(text)
     return "".join(unicodedata.normalize(form, piece) for piece in pieces)
 
 
-def _low(token: str) -> str:
-    """fold() of a token, which tokens() has composed already."""
-    return token.lower() if token.isascii() else _bare(token.casefold())
-
-
+@lru_cache(1 << 14)
 def stem(word: str) -> str:
     """The light stem of one folded word; a stop word stays as it is.
 
@@ -528,13 +504,11 @@ def stem(word: str) -> str:
         return word
     if "\u0400" <= word[0] <= "\u04ff":
         match = _SLAVIC.fullmatch(word)
-        cut = (match[1] if match else word)[:_CAP]
+        cut = match[1] if match else word
     else:
-        cut = _latin(word[:40])[:_CAP]
-    return cut + "'" if cut in STOP else _MONTH_STEMS.get(cut, cut)     # "note" is not "not"
-
-
-_stem = lru_cache(1 << 14)(stem)         # parts of identifiers come through here word by word
+        cut = _latin(word[:40])
+    cut = cut[:_CAP]
+    return f"{cut}'" if cut in STOP else _MONTH_STEMS.get(cut, cut)  # "note" is not "not"
 
 
 def _latin(word: str) -> str:
@@ -551,7 +525,7 @@ def _latin(word: str) -> str:
     match = _ROMANCE.fullmatch(word)
     word = match[1] if match else word
     soft = len(word) > 3 and (word[-1] == "i" or word[-1] == "y" and word[-2] not in "aeiou")
-    return word[:-1] if soft else word      # party, not deploy
+    return word[:-1] if soft else word  # party, not deploy
 
 
 def tokens(text: str) -> list[str]:
@@ -566,7 +540,7 @@ def tokens(text: str) -> list[str]:
 
 
 def _run(token: str) -> tuple[str, ...]:
-    """Bigrams of a run, and its Han and Hangul signs singly, so that a one-sign cue hits."""
+    """Bigrams of a run, and its Han and Hangul signs singly for a one-sign cue."""
     run = _low(token)
     return (*(run[i:i + 2] for i in range(len(run) - 1)), *_WHOLE_SIGN.findall(run)) or (run,)
 
@@ -576,23 +550,22 @@ def _numeral(token: str) -> tuple[str, ...]:
     whole = token.replace(",", "")[:64]
     places = re.split(r"\D+", whole)
     if re.search(r"[-/]|^\d{1,2}\.\d{1,2}\.\d{4}$", whole):
-        return (whole, *(p.lstrip("0") or "0" for p in places[:6]))
+        return (whole, *(place.lstrip("0") or "0" for place in places[:6]))
     return (whole, ".".join(places[:2])) if whole.count(".") > 1 else (whole,)
 
 
 def _identifier(token: str) -> tuple[str, ...]:
-    """An identifier whole without its joints, its compound segments likewise, its parts' stems."""
-    if _VERSION.fullmatch(token):                             # v2.3.1 is 2.3.1, too
+    """An identifier and its compound segments without joints, and its parts' stems."""
+    if _VERSION.fullmatch(token):  # v2.3.1 is 2.3.1, too
         return (token.lower(), *_numeral(token[1:]))
-    found: list[str] = []
-    every: list[str] = []
+    found, whole = list[str](), ""
     for segment in _SEGMENT.split(token if token.isascii() else _bare(token)):
-        parts = [p.lower() for p in _PART.findall(segment)]
-        every += parts
+        parts = [part.lower() for part in _PART.findall(segment)]
+        whole += "".join(parts)
         if len(parts) > 1:
             found.append("".join(parts)[:64])
-        found += [p if p.isdigit() else _stem(p) for p in parts if len(p) > 1 or p.isdigit()]
-    whole = "".join(every)[:64] or token[:64]
+        found += [p if p.isdigit() else stem(p) for p in parts if len(p) > 1 or p.isdigit()]
+    whole = (whole or token)[:64]
     return tuple(found) if whole in found else (whole, *found)
 
 
@@ -604,11 +577,11 @@ def _expand(token: str) -> tuple[str, ...]:
         return (token,) if _EMOJI.match(token) else ()
     if "'" in token:
         if token.lower().endswith("n't"):
-            return ("not",)                                   # its head is a stop word: do, was, wo
+            return ("not",)  # its head is a stop word: do, was, wo
         return tuple(term for piece in token.split("'") for term in _look_up(piece))
     if not _COMPOUND.search(token):
         return (stem(_low(token)),)
-    if token[-1] in "+#":                                     # C++, C#, F#
+    if token[-1] in "+#":  # C++, C#, F#
         return (_low(token)[:64],)
     return _identifier(token) if any(map(str.isalpha, token)) else _numeral(token)
 
@@ -632,7 +605,7 @@ def terms(text: str) -> list[str]:
     return list(_terms(text))
 
 
-@lru_cache(maxsize=4)               # a write analyses its text for the index, FTS5 and the gate
+@lru_cache(4)  # a write analyses its text for the index, FTS5 and the gate
 def _terms(text: str) -> tuple[str, ...]:
     found = tokens(text)
     return tuple([term for token in found for term in _look_up(token)] or found)
@@ -649,16 +622,15 @@ def content(text: str) -> list[str]:
 
 
 # === 6. Embedders =================================================================================
-# A provider turns text into a unit vector.  The default hashes stems and character 3-5-grams
-# (signed feature hashing, Weinberger et al. 2009) with no model: it shows near-duplicates and
-# survives typos, it does not know synonyms.  No idf is baked in, or a vector would depend on the
-# order of writing.  A hashing vector is recomputed when needed and never stored.
+# A provider turns text into a unit vector.  The default hashes stems and character 3-5-grams with
+# no model: it shows near-duplicates and survives typos, it knows no synonyms.  No idf is baked in,
+# or a vector would depend on the order of writing.  A hashing vector is never stored.
 
 class EmbeddingProvider(Protocol):
-    """What realMemory asks of an embedder; any object with these five works."""
+    """What realMemory asks of an embedder."""
 
     name: str                       # recorded in the store; another name is refused
-    recommended_thresholds: Mapping[str, float]     # cosines: background (of strangers), related
+    recommended_thresholds: Mapping[str, float]  # cosines: "background" of strangers, "related"
 
     @property
     def dim(self) -> int:
@@ -672,10 +644,9 @@ class EmbeddingProvider(Protocol):
 
 
 class HashingEmbedder:
-    """Signed feature hashing of stems and character n-grams; deterministic, nothing to load.
+    """Signed feature hashing (Weinberger et al. 2009) of stems and character n-grams.
 
-    >>> e = HashingEmbedder()
-    >>> cosine(e.embed("the cache is warm"), e.embed("The cache is warm!")) > 0.99
+    >>> e = HashingEmbedder(); e.embed("The cache is warm!") == e.embed("the cache is warm")
     True
     """
 
@@ -698,25 +669,25 @@ class HashingEmbedder:
     embed_query = embed
 
 
-@lru_cache(maxsize=32_768)
+@lru_cache(1 << 15)
 def _word_features(word: str, dim: int) -> tuple[tuple[int, float], ...]:
     """Hashed features of one term: itself, and its 3-5-grams at equal total weight."""
     weight = 0.2 if word in STOP else 1.0
     grams = [f"#{word}#"[i:i + n] for n in (3, 4, 5) for i in range(len(word) + 3 - n)]
     each = 1.2 * weight / math.sqrt(len(grams) or 1)
-    codes = [(zlib.crc32(f"{word}\x00".encode("utf-8", "replace")), 0.5 * weight)]
-    codes += [(zlib.crc32(gram.encode("utf-8", "replace")), each) for gram in grams]
-    return tuple(((code >> 1) % dim, value if code & 1 else -value) for code, value in codes)
+    found = []
+    for gram, value in ((f"{word}\x00", 0.5 * weight), *((gram, each) for gram in grams)):
+        code = zlib.crc32(gram.encode("utf-8", "replace"))
+        found.append(((code >> 1) % dim, value if code & 1 else -value))
+    return tuple(found)
 
 
 class FastEmbedProvider:
     """A sentence-transformer through the optional package `fastembed`, loaded at first use.
 
-    The default model knows some fifty languages; 384-d, texts past 128 model tokens are cut.  Looks
-    in the cache first and downloads only with `download=True`.  Normalises: this model does not.
-    The prefixes that e5 models were trained with are added here, since fastembed adds none: where
-    the name of the model, or of the folder `model_path`, says e5.
-    `load` raises StoreError where package or model can't be had.
+    The default model knows some fifty languages; 384-d, texts past 128 tokens are cut.  Downloads
+    only with `download=True`.  Where the name of the model, or of the folder `model_path`, says e5,
+    texts get the prefixes that it was trained with.
     """
 
     MODEL = "sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2"
@@ -728,31 +699,28 @@ class FastEmbedProvider:
         self.cache_dir = cache_dir or os.path.expanduser("~/.cache/realmemory/fastembed")
         self.model_path = model_path or os.environ.get("REALMEMORY_MODEL_PATH") or None
         self._prefixes, self._loaded = ("", ""), None
-        e5 = Regex(r"(?<![a-z0-9])e5(?![a-z0-9]|.*instruct)", re.I)
-        if e5.search(model):
-            self._prefixes = "passage: ", "query: "
-        elif e5.search(os.path.basename(os.path.normpath(self.model_path or ""))):
-            self._prefixes, self.name = ("passage: ", "query: "), f"{self.name}+e5"
-        if self._prefixes[0]:           # all of e5's cosines are high
+        folder = os.path.basename(os.path.normpath(self.model_path or ""))
+        named, held = (re.search(r"(?i)(?<![a-z0-9])e5(?![a-z0-9]|.*instruct)", name)
+                       for name in (model, folder))
+        if named or held:  # all of e5's cosines are high
             self.recommended_thresholds = {"background": 0.81, "related": 0.90}
+            self._prefixes = "passage: ", "query: "
+            self.name += "" if named else "+e5"
 
     def load(self) -> Any:
-        """The model; one clear error for each of fastembed's many."""
+        """The model; raises StoreError where package or model can't be had."""
         if self._loaded is None:
-            options: dict[str, Any] = {"cache_dir": self.cache_dir, "threads": 1,
-                                       "local_files_only": not self.download}
-            if self.model_path:
-                options["specific_model_path"] = self.model_path
+            options = {"specific_model_path": self.model_path} if self.model_path else {}
             try:
                 from fastembed import TextEmbedding
-                logger = getattr(sys.modules.get("loguru"), "logger", None)
-                if logger is not None:          # it tells each failed attempt to stderr
-                    logger.disable("fastembed")
-                self._loaded = TextEmbedding(self.model, **options)
+                if loguru := sys.modules.get("loguru"):  # tells each failed attempt to stderr
+                    loguru.logger.disable("fastembed")
+                self._loaded = TextEmbedding(self.model, cache_dir=self.cache_dir, threads=1,
+                                             local_files_only=not self.download, **options)
             except ImportError as error:
                 raise StoreError("the embedder 'local' needs the package fastembed; "
                                  "pip install 'realmemory[local]'") from error
-            except Exception as error:      # fastembed's failures have no common base class
+            except Exception as error:  # fastembed's failures have no common base class
                 raise StoreError(
                     f"embedding model {self.model} is unavailable: nothing usable in "
                     f"{self.model_path or self.cache_dir} ({_shown(str(error), 120)})") from error
@@ -760,15 +728,15 @@ class FastEmbedProvider:
 
     @property
     def dim(self) -> int:
-        """Length of a vector; of another model than the default it takes loading to know."""
+        """Length of a vector; of another model than the default only known once it is loaded."""
         return 384 if self.model == self.MODEL else int(self.load().embedding_size)
 
     def embed(self, text: str) -> list[float]:
-        """`dim` floats of unit length."""
+        """The vector of a fact, `dim` floats of unit length."""
         return self._vector(self._prefixes[0] + text)
 
     def embed_query(self, text: str) -> list[float]:
-        """The same of a cue."""
+        """The vector of a cue."""
         return self._vector(self._prefixes[1] + text)
 
     def _vector(self, text: str) -> list[float]:
@@ -807,7 +775,7 @@ def provider(embedder: object) -> EmbeddingProvider:
     if isinstance(embedder, str) and embedder in _PROVIDERS:
         return _PROVIDERS[embedder]()
     if all(hasattr(embedder, name) for name in ("name", "dim", "embed", "embed_query")):
-        return embedder             # type: ignore[return-value]
+        return embedder  # type: ignore[return-value]
     if callable(embedder):
         return CallableEmbedder(embedder)
     raise InvalidInput(f"embedder={_shown(embedder)}; give 'hashing', 'local', a function from "
@@ -821,20 +789,21 @@ def embedded_text(text: str, speaker: str | None,
                   before: tuple[str, str | None] | None = None) -> str:
     r"""What of a trace a model gets to read: who said what, after what, without picture captions.
 
-    With captions, which say what somebody else saw, models rank dialogues worse; with the turn
-    before (its text and speaker) LoCoMo R@10 goes from .810 to .822.
+    Captions say what somebody else saw and make models rank worse; the turn before (its text and
+    speaker) takes LoCoMo R@10 from .810 to .822.
 
     >>> embedded_text("Look!\n[image: a red kite]", "Ann", ("What is it?", "Bob"))
     'Ann said, "Look!" (after Bob said, "What is it?")'
     """
     text = _SHOWN.sub("", text).strip() or text
     text = f'{speaker} said, "{text}"' if speaker else text
-    near = before is not None and len(before[0]) <= 300         # a long one would drown the text
-    return f"{text} (after {embedded_text(*before)})" if before and near else text
+    if before is None or len(before[0]) > 300:  # a long one would drown the text
+        return text
+    return f"{text} (after {embedded_text(*before)})"
 
 
 def unit_vector(vector: Sequence[float]) -> list[float]:
-    """The vector scaled to length 1; zeros stay zeros, NaN and infinity are refused.
+    """The vector at length 1; zeros stay zeros.  Raises InvalidInput for NaN and infinity.
 
     >>> unit_vector([3.0, 4.0])
     [0.6, 0.8]
@@ -844,18 +813,8 @@ def unit_vector(vector: Sequence[float]) -> list[float]:
     return [x / norm for x in vector] if norm else list(vector)
 
 
-def cosine(a: Sequence[float], b: Sequence[float]) -> float:
-    """Dot product of two unit vectors, in [-1,1]; symmetric.
-
-    >>> cosine([1.0, 0.0], [0.6, 0.8])
-    0.6
-    """
-    _require(len(a) == len(b), f"vectors of {len(a)} and {len(b)} numbers have no cosine")
-    return max(-1.0, min(1.0, float(sum(map(mul, a, b)))))
-
-
 def quantised(vector: Sequence[float]) -> tuple[float, bytes]:
-    """(scale, int8 bytes) of a vector: a quarter of float32 at a cosine error below .005.
+    """(scale, int8 bytes) of a vector; cosines are off by less than .005.
 
     >>> scale, data = quantised([0.5, -1.0]); [round(x * scale, 2) for x in array("b", data)]
     [0.5, -1.0]
@@ -872,89 +831,67 @@ def quantised_cosine(a: Sequence[Any], b: Sequence[Any]) -> float:
 # === 7. SDR and voting index (L1) =================================================================
 # A text's sparse distributed representation is the set of units its terms hash to, k active of
 # 2^22.  Each trace leaves a pointer (trace id, impact) in the bucket of each of its units; a cue
-# sums the impacts in the buckets of its own units, weighted by their rarity, and the most-voted
-# traces are the candidates.  With saturating impacts this *is* bm25 (Robertson & Zaragoza 2009) on
-# an inverted index, with no model and no re-indexing: a write costs O(k).  A trace also leaves
-# weaker pointers for the words of its session neighbours and its date: temporal context in the code
-# moved recall@10 on real dialogue by 7 to 8 points.
-# A pointer is one 32-bit number, id << 8 | impact, so a bucket is one sorted array that SQLite
-# hands over as it is, and a look-up is a bisection; ids reach 16.7 million.  The rarest units are
-# summed whole; the others, once enough pointers were, only raise the best candidates so far.  At
-# 100,000 traces a whole recall takes 5 ms, FTS5's bm25 over the OR of the same words 84, a numpy
-# scan of 384-d vectors 11.5 (`python bench.py scale 100000`).
+# sums the impacts in the buckets of its own units by rarity, and the most-voted traces are the
+# candidates.  With saturating impacts this *is* bm25 (Robertson & Zaragoza 2009) on an inverted
+# index that is never rebuilt: a write costs O(k).  Weaker pointers for the words of the session
+# neighbours and the date moved recall@10 on real dialogue by 7 to 8 points.
+# A pointer is one 32-bit number, id << 8 | impact: a bucket is one sorted array that SQLite hands
+# over as it is, a look-up is a bisection, and ids reach 16.7 million.  At 100,000 traces a whole
+# recall takes 5 ms, FTS5's bm25 over the OR of the same words 84, a numpy scan of 384-d vectors
+# 11.5 (`python bench.py scale 100000`).
 
 UNIT_BITS = 22
 N_UNITS = 1 << UNIT_BITS
 K1 = 0.8                            # saturation of repeated terms
-IMPACT = tuple(0.001 * 1.076 ** (i >> 1) for i in range(256))   # of a byte: 8 % steps, .001 to 11
+IMPACT = tuple(0.001 * 1.076 ** (i >> 1) for i in range(256))  # of a byte: 8 % steps, .001 to 11
 SATURATION = (0.0, *(x / (x + K1) for x in IMPACT[1:]))
 _ODD = bytes(i & 1 for i in range(256))
 MAX_TRACE_ID = (1 << 24) - 1
-KIN_BUDGET = 100                    # pointers that the gate looks at for neighbours of a text
+KIN_BUDGET = 100  # pointers that the gate looks at for neighbours of a text
 
 
 @lru_cache(maxsize=131_072)
 def unit_of(term: str) -> int:
     """The unit in [0, N_UNITS) that a term activates; the same in every process.
 
-    >>> unit_of("retry") == unit_of("retry"), 0 <= unit_of("retry") < N_UNITS
-    (True, True)
+    >>> unit_of("retry"), unit_of("retried")
+    (2118115, 1401985)
     """
     return zlib.crc32(term.encode("utf-8", "replace")) & (N_UNITS - 1)
-
-
-def sdr(text: str) -> list[int]:
-    """The active units of a text: sorted distinct ints in [0, N_UNITS).
-
-    >>> sdr("Retry the payment") == sdr("the payment: retry")
-    True
-    """
-    return sorted({unit_of(term) for term in content(text)})
 
 
 class VotingIndex:
     """Buckets of pointers by (scope, unit), read on demand through `load` and kept current.
 
     `load(scope_id, unit)` returns the stored pointers as the bytes of two array("I"): the first
-    sorted with one pointer a trace, the second what came later for traces of the first, in any
-    order.  In a bucket they are one: impacts that came later (a successor's words) are added.
-    O(k) per write; a cue reads only the buckets of its own units.
+    sorted with one pointer a trace, the second what came later (a successor's words) for traces of
+    the first, in any order.  In a bucket they are one: impacts are added.
     """
 
-    CACHED = 8_000_000              # pointers kept in memory (32 MB) before all are dropped
+    CACHED = 8_000_000  # pointers kept in memory (32 MB) before all are dropped
 
     def __init__(self, load: Callable[[int, int], tuple[bytes, bytes]]) -> None:
         self._load = load
-        self._buckets: dict[int, array[int]] = {}       # by scope << UNIT_BITS | unit, as below
+        self._buckets: dict[int, array[int]] = {}  # by scope << UNIT_BITS | unit, as below
         self._waiting: dict[int, list[int]] = {}
-        self._holders: dict[int, int] = {}
         self._held = 0
 
     def clear(self) -> None:
         """Forget everything; buckets are read again when asked for."""
         self._waiting.clear()
-        self._drop()
-
-    def _drop(self) -> None:
         self._buckets.clear()
-        self._holders.clear()
         self._held = 0
 
     def extend(self, scope: int, change: array[int]) -> None:
         """Take in pointers that `load` does not return yet: groups made by `pointer_group`."""
-        buckets, waiting, base, at = self._buckets, self._waiting, scope << UNIT_BITS, 0
+        base, at = scope << UNIT_BITS, 0
         while at < len(change):
             ident, end = change[at], at + 2 + change[at + 1]
             for word in change[at + 2:end]:
                 key, pointer = base | word >> 8, ident << 8 | word & 255
-                if key in waiting:
-                    waiting[key].append(pointer)
-                else:
-                    waiting[key] = [pointer]
-                if key in buckets:
-                    _add_pointers(buckets[key], (pointer,))
-                    if pointer & 1 and key in self._holders:
-                        self._holders[key] += 1
+                self._waiting.setdefault(key, []).append(pointer)
+                if key in self._buckets:
+                    _add_pointers(self._buckets[key], (pointer,))
             at = end
 
     def settle(self) -> dict[tuple[int, int], array[int]]:
@@ -968,7 +905,8 @@ class VotingIndex:
         bucket = self._buckets.get(scope << UNIT_BITS | unit)
         if bucket is None:
             if self._held > self.CACHED:
-                self._drop()
+                self._buckets.clear()
+                self._held = 0
             bucket = self.hold(scope, unit, *self._load(scope, unit))
         return bucket
 
@@ -986,20 +924,16 @@ class VotingIndex:
         return [unit for unit in set(units) if base | unit not in self._buckets]
 
     def holders(self, scope: int, unit: int) -> int:
-        """How many traces of a scope hold the unit themselves (its document frequency)."""
-        key = scope << UNIT_BITS | unit
-        found = self._holders.get(key)
-        if found is None:
-            low = self.bucket(scope, unit).tobytes()[0 if sys.byteorder == "little" else 3::4]
-            found = self._holders[key] = low.translate(_ODD).count(1)
-        return found
+        """How many traces of a scope hold the unit themselves."""
+        low = self.bucket(scope, unit).tobytes()[0 if sys.byteorder == "little" else 3::4]
+        return low.translate(_ODD).count(1)
 
     def kin(self, units: Sequence[int], scopes: Sequence[int], *, rarest: int,
             most: int) -> list[tuple[int, int]]:
         """(units shared, id) of the traces that share most with a text, most first.
 
-        Votes on about KIN_BUDGET pointers of the `rarest` units at most, then looks the `most` best
-        candidates up in all buckets.
+        About KIN_BUDGET pointers of the `rarest` units single out `most` candidates, which are
+        looked up in all buckets.
         """
         found = sorted(filter(None, (self.bucket(scope, unit) for scope in scopes
                                      for unit in units)), key=len)
@@ -1014,12 +948,7 @@ class VotingIndex:
             budget -= len(bucket)
         shared = []
         for ident in sorted(votes, key=votes.__getitem__, reverse=True)[:most]:
-            low, n = ident << 8, 0
-            for bucket in found:            # impact_of, unrolled: the gate's innermost loop
-                at = bisect_left(bucket, low)
-                if at < len(bucket) and bucket[at] >> 8 == ident:
-                    n += bucket[at] & 1
-            shared.append((n, ident))
+            shared.append((sum(impact_of(bucket, ident) & 1 for bucket in found), ident))
         return sorted(shared, reverse=True)
 
     def vote(self, cue: Mapping[int, float], scopes: Sequence[int], *, budget: int = 3_000,
@@ -1027,8 +956,8 @@ class VotingIndex:
         """The `limit` traces with most votes for a cue: {id: summed weight * SATURATION[impact]}.
 
         `cue` maps unit to weight; `only` names the traces that may be voted for.  The rarest units
-        first; once `budget` pointers were summed, the second rarest raises every candidate and the
-        commoner ones the best `limit`.  O(budget + size of the two rarest + limit * units).
+        are summed whole; once `budget` pointers were, the commoner ones only raise the best
+        `limit`.  O(budget + limit * units).
         """
         found = []
         for unit, weight in cue.items():
@@ -1037,7 +966,7 @@ class VotingIndex:
                 found.append((sum(map(len, buckets)), weight, buckets))
         found.sort(key=lambda unit: unit[0])
         votes: dict[int, float] = {}
-        for position, (size, weight, buckets) in enumerate(found):
+        for size, weight, buckets in found:
             gain = [weight * share for share in SATURATION]
             if not votes or size <= budget:
                 budget -= size
@@ -1047,11 +976,6 @@ class VotingIndex:
                         votes[ident] = votes.get(ident, 0.0) + gain[pointer & 255]
                 if only is not None:
                     votes = {ident: vote for ident, vote in votes.items() if ident in only}
-            elif position == 1:
-                for bucket in buckets:
-                    for pointer in bucket:
-                        if pointer >> 8 in votes:
-                            votes[pointer >> 8] += gain[pointer & 255]
             else:
                 votes = _most(votes, limit)
                 for bucket in buckets:
@@ -1065,13 +989,13 @@ def _most(votes: dict[int, float], limit: int) -> dict[int, float]:
     if len(votes) <= limit:
         return votes
     floor = sorted(votes.values())[-limit]
-    best = {ident: vote for ident, vote in votes.items() if vote > floor}
-    equal = sorted((ident for ident, vote in votes.items() if vote == floor), reverse=True)
-    return best | dict.fromkeys(equal[:limit - len(best)], floor)
+    best = sorted((ident for ident, vote in votes.items() if vote >= floor), reverse=True)
+    best.sort(key=votes.__getitem__, reverse=True)
+    return {ident: votes[ident] for ident in best[:limit]}
 
 
 def pointer_group(ident: int, impacts: Mapping[int, float], own: Iterable[str]) -> array[int]:
-    """What one trace adds to the index, as array("I"): its id, n, and n times unit << 8 | impact.
+    """What a trace adds to the index, as array("I"): its id, n, and n times unit << 8 | impact.
 
     `impacts` is {unit: weighted term frequency}, `own` the words that the trace holds itself.
     """
@@ -1082,12 +1006,12 @@ def pointer_group(ident: int, impacts: Mapping[int, float], own: Iterable[str]) 
 
 @lru_cache(maxsize=16_384)
 def impact_byte(x: float, own: bool = True) -> int:
-    """The byte of a weighted term frequency; its lowest bit says that the trace itself holds it.
+    """The byte of a weighted term frequency; the lowest bit says that the trace itself holds it.
 
     >>> round(IMPACT[impact_byte(1.0)], 1), impact_byte(1.0) - impact_byte(1.0, own=False)
     (1.0, 1)
     """
-    level = round(math.log(max(x, 0.001)) * 13.6518 + 94.304)   # log base 1.076 of x / .001
+    level = round(math.log(max(x, 0.001)) * 13.6518 + 94.304)  # log base 1.076 of x / .001
     return min(127, level) << 1 | own
 
 
@@ -1111,7 +1035,7 @@ def _add_pointers(bucket: array[int], pointers: Iterable[int]) -> array[int]:
     """Insert into a sorted bucket, or raise the impacts of pointers that are there."""
     for pointer in pointers:
         at, ident = len(bucket), pointer >> 8
-        if bucket and bucket[-1] >> 8 >= ident:
+        if bucket and bucket[-1] >> 8 >= ident:     # mostly the newest trace: no search
             at = bisect_left(bucket, ident << 8)
         if at < len(bucket) and bucket[at] >> 8 == ident:
             bucket[at] = ident << 8 | _summed(bucket[at] & 255, pointer & 255)
@@ -1121,85 +1045,73 @@ def _add_pointers(bucket: array[int], pointers: Iterable[int]) -> array[int]:
 
 
 # === 8. Assembly graph (L2) =======================================================================
-# Links bind assemblies: turns said one after the other (stronger forward than back, and, since
-# activation fades by the step, falling with the gap: spike-timing-dependent plasticity), texts the
-# gate found related, traces recalled and rewarded together.  A recall spreads activation over them,
-# divided by degree so that hubs do not win.  A new link is *eligible*: used at a discount until
-# sleep commits it (synaptic tagging, Frey & Morris 1997).  The graph holds the neighbourhood of one
-# recall; the store holds the rest.
+# Links bind assemblies: turns said one after the other (stronger forward than back, and falling
+# with the gap, for activation fades by the step: spike-timing-dependent plasticity), texts the gate
+# found related, traces recalled and rewarded together.  A new link is *eligible*: used at a
+# discount until sleep commits it (synaptic tagging, Frey & Morris 1997).
 
-class AssemblyGraph:
-    """Weighted directed links between traces, and activation over them.
+Links = dict[int, dict[int, float]]  # weights in (0,1] by source and target
 
-    >>> g = AssemblyGraph(); g.bind(1, 2, 0.5); g.bind(2, 3, 0.5)
-    >>> sorted(g.spread({1: 1.0}, hops=2, decay=0.5))
-    [2, 3]
+
+def bind(links: Links, source: int, target: int, weight: float) -> None:
+    """Strengthen the link source -> target by `weight`, up to 1."""
+    if source != target and weight > 0:
+        out = links.setdefault(source, {})
+        out[target] = min(1.0, out.get(target, 0.0) + weight)
+
+
+def spread(links: Links, seeds: Mapping[int, float], *, hops: int, decay: float,
+           ) -> dict[int, float]:
+    """Activation that reaches other traces from `seeds` (id: activation) in `hops` steps.
+
+    What a trace passes on is shared among its links once these sum to more than 1, so that hubs do
+    not win.
+
+    >>> spread({1: {2: 0.5}, 2: {3: 0.5}}, {1: 1.0}, hops=2, decay=0.5)
+    {2: 0.25, 3: 0.0625}
     """
-
-    def __init__(self) -> None:
-        self._out: dict[int, dict[int, float]] = {}
-
-    def bind(self, source: int, target: int, weight: float) -> None:
-        """Strengthen the link source -> target by `weight`, up to 1."""
-        if source != target and weight > 0:
-            out = self._out.setdefault(source, {})
-            out[target] = min(1.0, out.get(target, 0.0) + weight)
-
-    def neighbours(self, ident: int) -> dict[int, float]:
-        """Weights of the links that leave a trace, by target id."""
-        return self._out.get(ident, {})
-
-    def spread(self, seeds: Mapping[int, float], *, hops: int, decay: float) -> dict[int, float]:
-        """Activation that reaches other traces from `seeds` (id: activation) in `hops` steps.
-
-        What a trace passes on is shared among its links once these sum to more than 1.
-        """
-        reached: dict[int, float] = {}
-        wave = dict(seeds)
-        for _ in range(hops):
-            arriving: dict[int, float] = {}
-            for ident, activation in wave.items():
-                out = self.neighbours(ident)
-                share = activation * decay / max(1.0, sum(out.values()))
-                for target, weight in out.items():
-                    arriving[target] = arriving.get(target, 0.0) + share * weight
-            for ident, activation in arriving.items():
-                if ident not in seeds:
-                    reached[ident] = reached.get(ident, 0.0) + activation
-            wave = arriving
-        return reached
+    reached: dict[int, float] = {}
+    wave = dict(seeds)
+    for _ in range(hops):
+        arriving: dict[int, float] = {}
+        for ident, activation in wave.items():
+            out = links.get(ident, {})
+            share = activation * decay / max(1.0, sum(out.values()))
+            for target, weight in out.items():
+                arriving[target] = arriving.get(target, 0.0) + share * weight
+        for ident in arriving.keys() - seeds.keys():
+            reached[ident] = reached.get(ident, 0.0) + arriving[ident]
+        wave = arriving
+    return reached
 
 
 # === 9. Gate ======================================================================================
 # What two texts are to each other.  No cosine decides: to an embedder "port 8080" and "port 8081",
-# or a text and its denial, are closer than most paraphrases, and of pairs alike in all stems
-# paraphrases have .75-.96, "A owes B" and "B owes A", another tense or another name .75-1.0.  So
-# each text becomes a row of words in one spelling, and equal rows are the same, or rows where a
-# phrase with a marker ("on deploy") only moved, or another voice ("we keep X", "X is kept"): an
-# unforeseen word is a difference, and a missing rule costs no more than a "similar".
+# or "A owes B" and "B owes A", are closer than most paraphrases.  Each text becomes a row of words
+# in one spelling; equal rows are the same, also where a phrase with a marker moved from the start
+# to the end ("on deploy"), or the voice changed ("we keep X", "X is kept").  An unforeseen word is
+# a difference: a missing rule costs no more than a "similar".
 
 _Words = tuple[str, ...]
 
 
 class Comparison(Record):
-    """What two texts are to each other, the share of content in common, and why in words."""
+    """What two texts are to each other, the share of content in common, and why."""
 
-    relation: str                   # "same", "similar", "update", "contradiction" or "different"
+    relation: str  # "same", "similar", "update", "contradiction" or "different"
     overlap: float
     reason: str
 
 
 class Facts(Record):
-    """One text analysed for comparison; every field is derived from the text alone."""
+    """One text analysed for comparison."""
 
-    raw: _Words                     # tokens as written, without punctuation
-    plain: _Words                   # the same folded: equal means same
-    words: _Words                   # the same in one spelling: phrases, quantities, no articles
-    units: frozenset[str]           # content terms, for the overlap
-    signs: frozenset[str]           # kinds of negations and quantifiers, values of _SIGNS
-    lang: str                       # whose markers count, a key of _LEXICON
-    movable: bool                   # whether a phrase may stand elsewhere: not in code
-    parted: bool                    # whether commas or colons part it
+    raw: _Words            # tokens as written, without punctuation
+    plain: _Words          # the same folded: equal means same
+    words: _Words          # the same in one spelling: phrases, quantities, no articles
+    units: frozenset[str]  # content terms, for the overlap
+    signs: frozenset[str]  # kinds of negations and quantifiers, values of _SIGNS
+    lang: str              # whose phrases may move, a key of _LEXICON; "" in code
 
 
 def _table(rows: str) -> dict[str, str]:
@@ -1223,51 +1135,37 @@ bytes; 1000 byte: kb; 1000000 byte: mb megabyte megabytes мб; 1000000000 byte:
 гб; 1 g: g gram grams г; 1000 g: kg kilos кг; 1 pct: % percent процент процентов prozent; 1000: k
 thousand тыс тысяч mil; 1000000: million млн""")
 # Words and phrases of one meaning; those of none are openers that say nothing.
-_PHRASES = _table("""@hourly: each_hour every_hour once_an_hour hourly ежечасно раз_в_час каждый_час
-cada_hora stundlich jede_stunde; @daily: each_day every_day once_a_day daily ежедневно раз_в_день
-каждый_день cada_dia diariamente taglich jeden_tag; @weekly: each_week every_week once_a_week weekly
-еженедельно раз_в_неделю каждую_неделю cada_semana wochentlich jede_woche; @monthly: each_month
-every_month once_a_month monthly ежемесячно раз_в_месяц каждый_месяц cada_mes monatlich jeden_monat;
-%: per_cent por_ciento; before: prior_to; must: have_to has_to; each: every; some: a_few; need:
-requires require needs hace_falta hacen_falta necesita necesitan requiere requieren; is need:
-is_required are_required is_needed are_needed; run: is_run are_run; live: lives resides is_located
-are_located; @holds: holds contains contain; db: database база_данных бд base_de_datos bd;
-kubernetes: k8s; postgresql: postgres; config: configuration; production: prod прод; color: colour;
-favorite: favourite; license: licence; catalog: catalogue; organize: organise; will not: won't; can
-not: can't cannot; is: are es son; : by_the_way remember_that note_that please кстати
-por_cierto""")
-_FIRST: dict[str, list[tuple[list[str], list[str]]]] = {"gets": []}
-for _phrase, _name in sorted(_PHRASES.items(), key=lambda item: -len(item[0])):
-    _FIRST.setdefault(_phrase.split()[0], []).append((_phrase.split(), _name.split()))
-# Function words; the most in a text tell its language.  drop: says nothing; prep, clause, time:
-# start a phrase that may move; day: may go on with it; "": the rest.
+_PHRASES = _table("""each: every once_a once_an; each hour: hourly; each day: daily; each week:
+weekly; each month: monthly; каждый: каждую каждое раз_в; каждый час: ежечасно; каждый день:
+ежедневно; каждый неделю: еженедельно; каждый месяц: ежемесячно; cada dia: diariamente; %: per_cent
+por_ciento; before: prior_to; must: have_to has_to; some: a_few; need: requires require needs
+hace_falta hacen_falta necesita necesitan requiere requieren; is need: is_required are_required
+is_needed are_needed; run: is_run are_run; live: lives resides is_located are_located; @holds: holds
+contains contain; db: database база_данных бд base_de_datos bd; kubernetes: k8s; postgresql:
+postgres; config: configuration; production: prod прод; color: colour; favorite: favourite; license:
+licence; will not: won't; can not: can't cannot; not: n't; is: are es son; : by_the_way
+remember_that note_that please кстати por_cierto""")
+_PHRASE = Regex(
+    rf"(?<!\S)(?:{'|'.join(sorted(_PHRASES, key=len, reverse=True))})(?!\S)|n't(?!\S)")
+# Function words; the most in a text tell its language (Cyrillic is taken for Russian).  drop: says
+# nothing; mark: starts a phrase that may move; time: may move alone, too; "": the rest.
 _LEXICON = {
-    "es": _table("""drop: el la los las un una; prep: en al por para con sin sobre desde hasta
-durante; clause: si cuando porque mientras aunque; day: lunes martes miercoles jueves viernes sabado
-domingo manana tarde noche; time: cada @hourly @daily @weekly @monthly; : de del que no y ya se a es
-son"""),
-    "en": _table("""drop: the a an its; prep: in on at to from by with without for into under over
-through between during since as before after until; clause: if when unless while because once; day:
-monday tuesday wednesday thursday friday saturday sunday weekends morning evening night noon
-midnight; time: each today tomorrow yesterday @hourly @daily @weekly @monthly; : is are of and must
-not it we has do does every needs"""),
-    "ru": _table("""drop: это; prep: в во на с к со из от до по о об у за для без при после перед;
-clause: если когда пока; day: понедельник вторник среду четверг пятницу субботу воскресенье; time:
-каждый каждую каждое утром днем вечером ночью зимой весной летом осенью @hourly @daily @weekly
-@monthly; : не и или"""),
-    "de": _table(""": der die das den dem ein ist wird; prep: in auf mit von zu im vor nach bei fur
-am um seit bis; clause: wenn falls weil; day: montag dienstag mittwoch donnerstag freitag samstag
-sonntag; time: jeden montags dienstags mittwochs donnerstags freitags samstags sonntags morgens
-abends nachts @hourly @daily @weekly @monthly; : nicht und oder""")}
-_EACH = frozenset("each cada каждый каждую каждое jeden".split())
+    "es": _table("""drop: el la los las un una; mark: en al por para con sin sobre desde hasta
+durante si cuando porque mientras aunque cada; : de del que no y ya se a es son"""),
+    "en": _table("""drop: the a an its; mark: in on at to from by with without for into under over
+through between during since as before after until if when unless while because once each; time:
+today tomorrow yesterday; : is are of and must not it we has do does every needs"""),
+    "ru": _table("""drop: это; mark: в во на с к со из от до по о об у за для без при после перед
+если когда пока каждый; time: утром днем вечером ночью зимой весной летом осенью"""),
+    "de": _table(": der die das den dem ein ist wird nicht und oder in auf mit von zu im vor nach")}
 # Signs: the kind of difference that a word makes.
-_SIGNS = _table("""not: not no never @forbid nor neither none nobody nothing without dropped не нет
-нельзя никто никогда ничего без отказались ni nunca nadie nada sin dejo nicht kein keine keinen
-keinem keiner keines nie niemals ohne beendet 不 没 未 无 禁 ない せん; all: all each everyone
-always все всех всегда todos todas siempre cada alle immer 所 总 都; some: some sometimes few any
-некоторые algunos; only: only только solo nur 只; least: least minimum min; most: most maximum max;
-almost: almost nearly почти casi; must: must should должен debe muss 必; may: may can could might
-puede pueden можно kann darf 可""")
+_SIGNS = _table("""not: not no never @forbid nor neither none nobody nothing without dropped не
+нет нельзя никто никогда ничего без отказались ni nunca nadie nada sin dejo nicht kein keine
+keinen keinem keiner keines nie niemals ohne beendet 不 没 未 无 禁 ない せん; all: all each
+everyone always все всех всегда todos todas siempre cada каждый alle immer 所 总 都; some: some
+sometimes few any некоторые algunos; only: only только solo nur 只; least: least minimum min;
+most: most maximum max; almost: almost nearly почти casi; must: must should должен debe muss 必;
+may: may can could might puede pueden можно kann darf 可""")
 # Words that announce a new state of affairs.
 _CHANGES = Regex(
     "(?:now|anymore|longer|new|since|paso|стал[аио]?)$|moved|migrat|switch|replac|rais|lowered|"
@@ -1282,99 +1180,53 @@ begin; -5: end finish stop; 6: mandator requir обязательн; -6: option 
 _PREFIXES = "un in im ir non dis des не".split()
 
 _SILENT = frozenset(",.;:!'\"`«»“”„¿¡。、・「」《》")
-# Signs that speak: nothing moves in such a text.  "@." is a full stop inside it.
-_FIXED = frozenset("{ } ( ) [ ] = < > & | * @ # \\ ? ! @.".split())
+_FIXED = frozenset("{ } ( ) [ ] = < > & | * @ # \\ ? ! @.".split())  # where one is, nothing moves
 _ANSWERS = frozenset("no yes not never нет да не нельзя nein".split())
-_RAISED = {ord(raised): f"^{i}" for i, raised in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")}     # 10² is not 102
-_DIGIT, _CYRILLIC = Regex(r"\d"), Regex("[а-я]")
-_AMOUNT = Regex(r"((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.(?!\d{3}(?!\d))\d+)?)([^\W\d_]*|%)")
-# Prohibitions, clefts ("Y is what X needs") and converses ("Y is needed for X", "X needs Y"; "X
-# lives in Y", "Y holds X") in one order: (a word of such a text, the text, the same in that order).
-_NEED = "^(?!.* @holds |.* need (?:.* )?need )"
-_TURNS = [(word, Regex(text), order) for word, text, order in (
-    ("do not", "^ do not ", " @forbid "), ("never", "^ never ", " @forbid "),
-    ("нельзя", r"^ нельзя (\S+?)и?ть ", r" @forbid \1 "),
-    ("не", r"^ не (\S+?)(?:и?ть|(?<!л)и|(?<=[аяу])й) ", r" @forbid \1 "),
-    ("what", r"^((?: (?!what |where )\S+)+) is what (.*)", r" \2\1 "),
-    ("where", r"^((?: (?!what |where )\S+)+) is where (.*)", r" \2in\1 "),
-    ("need", _NEED + " need (?!for |para )(.+?) (?:for|para) (?:para )?(.*)", r" need \1 for \2"),
-    ("need", _NEED + "(.+) is need (?:for|para) (?:para )?(.*)", r" need\1 for \2"),
-    ("need", _NEED + "(?! need .* for ) (?:para )?(.*?)need (.*)", r" need \2for \1"),
-    ("@holds", "^(?!.* @holds (?:.* )?@holds )(.*) @holds (.*)", r" \2live in\1 "))]
-# How a text says what is done with no word of who does it: "X is kept", "we keep X", by language;
-# (words before, verb without its ending, words after).
+_RAISED = {ord(raised): f"^{i}" for i, raised in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")}  # 10² is not 102
+_CYRILLIC = Regex("[а-я]")
+_AMOUNT = Regex(r"(?<!\S)((?:\d{1,3}(?:,\d{3}){1,3}|\d{1,10})(?:\.(?!\d{3}(?!\d))\d{1,4})?|"
+                rf"{'|'.join(_NUMBERS)}) ?({'|'.join(_UNITS)}|)(?!\S)")
+# Prohibitions, clefts and converses ("Y is needed for X", "X needs Y") in one order.
+_TURNS = [(Regex(text), order) for text, order in (
+    (r"\bgets (?=\w+(?:ed|built|sent)\b)", "is "), ("^(?:do not|never) ", "@forbid "),
+    (r"^не(?:льзя)? (\S+?)(?:и?ть|(?<!л)и|(?<=[аяу])й) ", r"@forbid \1 "),
+    (r"\b(?:is|durante) (?=\d)", ""), ("^(.*) @holds (.*)", r"\2 live in \1"),
+    ("^(.+) is what (.*)", r"\2 \1"), ("^(.+) is where (.*)", r"\2 in \1"),
+    ("^(?:need (.+?)|(.+) is need) (?:for|para) (.*)", r"\3 need \1\2"))]
+# What is done with no word of who does it, by language: in the passive, in the active voice.
 _VOICES = {
     "en": (Regex("(.*?) is (\\w+)( .*|)"), Regex("()we (?!is )(\\w+)( .*)")),
     "es": (Regex("(|.*? )se (\\w{3,}?)(?:an?|en?)( .*|)"), Regex("()(\\w{3,}?)[aei]mos( .*)")),
     "ru": (Regex("(|.*? )(\\w{3,}?)(?:[еи]|[уюая])тся( .*|)"),
-           Regex("(|.*? )(\\w{3,}?)(?:[еи]м|[уюая]т)( .*|)"))}
+           Regex("(|.*? )(\\w{3,}?)[еи]м( .*|)"))}
 
 
 def _plain(every: Sequence[str]) -> list[tuple[str, str]]:
-    """(token as written, the same folded) of tokens that speak, without the punctuation."""
-    size = len(every)
-    while size and every[size - 1] in _SILENT:
-        size -= 1
+    """(token as written, the same folded) of tokens that speak; "@." is a full stop within."""
     found: list[tuple[str, str]] = []
-    for i, token in enumerate(every[:size]):
+    for i, token in enumerate(every):
         word = _low(token)
         if token in _SILENT:
-            if token not in ".;!。" and not (token == "," and found and found[-1][1] in _ANSWERS):
-                continue
-            word = token if token == "!" else "@."  # "No, pets are allowed"
+            answer = token == "," and found and found[-1][1] in _ANSWERS  # "No, pets are allowed"
+            word = "!" if token == "!" else "@." if answer or token in ".;。" else ""
         elif token == "A" and i and not every[i - 1].isupper():
             word = "a'"  # "plan A" is not the article
-        if word:    # a mark without its letter folds to nothing
+        if word:         # a mark without its letter folds to nothing
             found.append((token, word))
+    while found and found[-1][0] in _SILENT:
+        found.pop()
     return found
 
 
-def _phrased(words: list[str]) -> list[str]:
-    """The words, phrases of one meaning made alike, the longest first."""
-    out: list[str] = []
-    i = 0
-    while i < len(words):
-        one = words[i:i + 1]
-        phrase, name = next((row for row in _FIRST.get(words[i], ())
-                             if words[i:i + len(row[0])] == row[0]), (one, one))
-        if one == ["gets"] and words[i + 1:] and words[i + 1].endswith(("ed", "built", "sent")):
-            name = ["is"]
-        out += name
-        i += len(phrase)
-    return out
-
-
-@lru_cache(4096)
-def _amount(word: str, lang: str) -> tuple[str, str]:
-    """(digits, unit letters) of a number, ("", "") of anything else or ambiguous."""
-    match = _AMOUNT.fullmatch(_NUMBERS.get(word, word))
-    if match is None or len(match[1]) > 14 or "," in word and lang != "en":
-        return "", ""  # what a float holds
-    return match[1].replace(",", ""), match[2]
-
-
-def _measured(words: list[str], lang: str) -> list[str]:
-    """The words, quantities in one spelling; "is 5" is "5", "durante 5" too."""
-    out: list[str] = []
-    for word in words:
-        digits, unit = _amount(word, lang)
-        if word in _UNITS and out and out[-1][-1].isdigit() and _amount(out[-1], lang)[0]:
-            digits, unit = out.pop(), word
-        if digits and out and out[-1] in ("is", "durante"):
-            out.pop()
-        factor, _, family = _UNITS.get(unit, "").partition(" ")
-        out.append(f"{float(digits) * int(factor):.15g}{family}" if factor else
-                   digits + unit or word)
-    return out
-
-
-def _turned(words: list[str]) -> list[str]:
-    """The words of a text with a turn of _TURNS in its one order."""
-    text = f" {' '.join(words)} "
-    for word, pattern, order in _TURNS:
-        if word in text:
-            text = pattern.sub(order, text)
-    return text.split()
+def _quantity(amount: re.Match[str], lang: str) -> str:
+    """A number, with its unit if it has one, in one spelling; "1,500" is 1500 in English alone."""
+    digits = _NUMBERS.get(amount[1], amount[1])
+    if lang == "en":
+        digits = digits.replace(",", "")
+    factor, _, family = _UNITS.get(amount[2], "").partition(" ")
+    if not factor or "," in digits:
+        return f"{digits} {amount[2]}"
+    return f"{float(digits) * int(factor):.15g}{family}"
 
 
 def facts(text: str) -> Facts:
@@ -1384,28 +1236,30 @@ def facts(text: str) -> Facts:
     True
     """
     every = tokens(text if text.isascii() else text.translate(_RAISED))
-    units = frozenset(term for token in every for term in _look_up(token))
+    units = frozenset(terms(text))
     if not text.isascii():  # unspaced scripts sign by sign
         every = [part for token in every for part in (token if _RUN.match(token) else (token,))]
     raw, plain = zip(*_plain(every) or [(text, text)], strict=True)
-    words = [part for word in plain for part in (
-        (word[:-3], "not") if word[-3:] == "n't" and word not in _FIRST else (word,))]
-    words = words if _FIRST.keys().isdisjoint(words) else _phrased(words)
     lang = "ru" if _CYRILLIC.search(text) else max(
         _LEXICON, key=lambda name: len(_LEXICON[name].keys() & plain))
-    if _DIGIT.search(text) or not _NUMBERS.keys().isdisjoint(words):
-        words = _measured(words, lang)
-    movable = len(words) <= 200 and _FIXED.isdisjoint(words)    # longer: only word by word
-    if movable:
-        words = _turned([word for word in words if _LEXICON[lang].get(word) != "drop"])
+    line = _PHRASE.sub(lambda phrase: f" {_PHRASES[phrase[0]]} ", " ".join(plain))
+    words = _AMOUNT.sub(lambda amount: _quantity(amount, lang), " ".join(line.split())).split()
+    if len(words) > 200 or not _FIXED.isdisjoint(words):
+        lang = ""
+    else:
+        line = " ".join(word for word in words if _LEXICON[lang].get(word) != "drop")
+        for pattern, order in _TURNS:
+            line = pattern.sub(order, line)
+        words = line.split()
     signs = frozenset(map(_SIGNS.__getitem__, _SIGNS.keys() & units.union(words)))
-    return Facts(raw, plain, tuple(words) or plain, units - STOP or units, signs, lang, movable,
-                 "," in every or ":" in every)
+    return Facts(raw, plain, tuple(words) or plain, units - STOP or units, signs, lang)
 
 
 def _agree(ours: Sequence[str], theirs: Sequence[str]) -> bool:
-    """Whether no word has other capitals in the other text.  They say nothing at the start of a
-    text, in one all in capitals, and in one all small beside one that starts with a capital.
+    """Whether no word has other capitals in the other text.
+
+    They say nothing at the start, and in a text all in capitals, or all small beside one that
+    starts with a capital.
     """
     if any("".join(one).islower() and other[0][:1].isupper() or "".join(one).isupper()
            for one, other in ((ours, theirs), (theirs, ours))):
@@ -1415,102 +1269,52 @@ def _agree(ours: Sequence[str], theirs: Sequence[str]) -> bool:
     return all(mine[word] == yours[word] for word in mine.keys() & yours.keys())
 
 
-def _fronted(front: _Words, back: _Words, roles: dict[str, str], whole: bool) -> bool:
-    """Whether `back` is `front` with the marked phrase at its start moved to the end or before
-    another one, or changed with the subject across the verb (not in a list: `whole`).
-    """
-    role, moves = roles.get(front[0], ""), ("prep", "clause", "time")
-    if role not in moves or front[0] in _EACH and roles.get(front[1]) != "day":
+def _verb(known: Facts) -> tuple[_Words, tuple[str, str, str]]:
+    """The words without a verb that nobody is said to do; its voice, stem and form, "" if none."""
+    text = " ".join(known.words)
+    for voice, pattern in zip(("passive", "active"), _VOICES.get(known.lang, ()), strict=False):
+        if match := pattern.fullmatch(text):
+            before, verb, after = match.groups()
+            base = _IRREGULAR.get(verb, verb)
+            past = base != verb or verb.endswith("ed")
+            if known.lang != "en" or past == (voice == "passive"):     # "is open" is no voice
+                form = text[match.start(2):].split()[0]
+                return tuple(f"{before}{after}".split()), (voice, _latin(base), form)
+    return known.words, ("", "", "")
+
+
+def _fronted(front: _Words, back: _Words, known: Facts) -> bool:
+    """Whether `back` is `front`, words of `known`, with the marked phrase at its start put last."""
+    roles, first = _LEXICON[known.lang], known.plain[0]
+    role = roles.get(front[0], "")
+    if role not in ("mark", "time") or roles.get(first) == "drop" or first.endswith("ly"):
+        return False                    # "the on-call rota", "daily reports"
+    shortest = 2 if role == "mark" else 1
+    return any(back == front[at:] + front[:at] for at in range(shortest, len(front)))
+
+
+def _alike(new: Facts, old: Facts) -> bool:
+    """Whether the words are alike but for the place of a marked phrase and the verb's voice."""
+    if not new.lang or new.lang != old.lang or abs(len(new.words) - len(old.words)) > 2:
         return False
-    for end in range(1 + (role != "time"), len(front)):
-        phrase, rest = front[:end], front[end:]
-        if role == "time" and roles.get(phrase[-1]) not in ("time", "day", "prep"):
-            return False
-        rows = [(*rest[:at], *phrase, *rest[at:]) for at in range(1, len(rest) + 1)
-                if at == len(rest) or roles.get(rest[at]) in moves and rest[at] != front[0]]
-        if not whole and role != "clause":
-            verb = 1 + (rest[0] in ("se", "is"))
-            rows.append((*rest[verb:], *rest[:verb], *phrase))
-        if rest[0] in ("is", "ist", "wird"):  # "sonntags wird X gesichert"
-            rows += [(*rest[1:at], rest[0], *phrase, *rest[at:]) for at in range(2, len(rest))]
-        if back in rows:
-            return True
-    return False
-
-
-def _base(verb: str) -> str:
-    """An English verb without inflection."""
-    return _latin(_IRREGULAR.get(verb, verb))
-
-
-def _past(verb: str) -> bool:
-    """Whether an English verb looks like a participle."""
-    return verb.endswith("ed") or _IRREGULAR.get(verb, verb) != verb
-
-
-def _agentless(known: Facts, active: bool) -> tuple[str, _Words] | None:
-    """(verb, the other words) of a text without who does it, in one or the other voice."""
-    voices = _VOICES.get(known.lang)
-    match = voices[active].fullmatch(" ".join(known.words)) if voices else None
-    if match is None or known.lang == "en" and _past(match[2]) == active:
-        return None     # "we kept" is not "is kept", nor is "is open" "we open"
-    rest = f"{match[1]}{match[3]}".split()
-    if active and match[0][match.end(2):][1:2] == "т":  # "базу хранят"; "дети моют" tells who does
-        done = [i for i, word in enumerate(rest) if word[-1] in "ую" and word not in _LEXICON["ru"]]
-        if len(done) != 1:
-            return None
-        rest[done[0]] = rest[done[0]][:-1] + ("а" if rest[done[0]][-1] == "у" else "я")
-    return _base(match[2]), tuple(rest)
-
-
-def _by(passive: _Words, active: _Words) -> bool:
-    """Whether "X is kept by Y" meets "Y keeps X"."""
-    at = passive.index("by") if "by" in passive else 0
-    if at < 3 or passive[at - 2] != "is" or len(active) != len(passive) - 2:
+    (ours, mine), (theirs, yours) = _verb(new), _verb(old)
+    if mine != yours and (mine[0] == yours[0] or mine[1] != yours[1]) or (
+            len(ours) < 2 or sorted(ours) != sorted(theirs)):
         return False
-    agent, verb = passive[at + 1:], active[len(passive) - at - 1]
-    if not agent or not agent[0].isalpha() or _LEXICON["en"].get(agent[0]) == "day":
-        return False    # "done by Friday"
-    return active == (*agent, verb, *passive[:at - 2]) and not _past(verb) and (
-        _base(verb) == _base(passive[at - 1]))
+    return ours == theirs or _fronted(ours, theirs, new) or _fronted(theirs, ours, old)
 
 
-def _moved(ours: _Words, theirs: _Words, new: Facts, old: Facts) -> bool:
-    """Whether the words are alike but for the place of a marked phrase."""
-    if len(ours) != len(theirs) or len(ours) < 2 or sorted(ours) != sorted(theirs):
-        return False
-    roles, whole = _LEXICON[new.lang], new.parted or old.parted
-    return ours == theirs or any(
-        roles.get(text.plain[0]) != "drop" and text.plain[0][-2:] != "ly" and
-        _fronted(front, back, roles, whole)
-        for text, front, back in ((new, ours, theirs), (old, theirs, ours)))
-
-
-def _voiced(new: Facts, old: Facts) -> bool:
-    """Whether one text says in the passive what the other says in the active voice."""
-    for one, other in ((new, old), (old, new)):
-        done, does = _agentless(one, False), _agentless(other, True)
-        if done and does and done[0] == does[0] and _moved(done[1], does[1], one, other) or (
-                new.lang == "en" and _by(one.words, other.words)):
-            return True
-    return False
-
-
-@lru_cache(4096)
 def _side(word: str) -> int:
     """n or -n where the word stands on a side of the n-th pair of opposites, else 0."""
-    starts = [word, *(word[:end] for end in range(min(len(word), 12), 3, -1))]
-    return next((_SIDES[start] for start in starts if start in _SIDES), 0)
+    return next((side for start, side in _SIDES.items() if word == start or (
+        len(start) > 3 and word.startswith(start))), 0)
 
 
 def _opposed(left: list[str], right: list[str]) -> str:
     """"a / b" for a word of each text that deny each other, "" when none do."""
-    sides = {_side(word): word for word in right}
-    for word in left:
-        if (side := -_side(word)) and side in sides:
-            return f"{word} / {sides[side]}"
-    return next((f"{prefix}{word} / {word}" for words, others in ((left, right), (right, left))
-                 for word in words for prefix in _PREFIXES if prefix + word in others), "")
+    return next((f"{word} / {other}" for word in left for other in right if (
+        _side(word) and _side(word) == -_side(other)) or any(
+        word == prefix + other or other == prefix + word for prefix in _PREFIXES)), "")
 
 
 def _difference(new: Facts, old: Facts, most: float) -> tuple[str, str]:
@@ -1523,7 +1327,7 @@ def _difference(new: Facts, old: Facts, most: float) -> tuple[str, str]:
                     for words in (left, right))
     if ours and theirs and most > 0.45:
         kind = "number" if all(word[:1].isdigit() for word in ours + theirs) else "value"
-        if new.words[0] in ours and old.words[0] in theirs:     # what comes first is told about
+        if new.words[0] in ours and old.words[0] in theirs:  # what comes first is told about
             return "similar", f"about another {kind}: {new.words[0]} / {old.words[0]}"
         return "update", f"{kind} differs: {' '.join(ours[:5])} / {' '.join(theirs[:5])}"
     if any(map(_CHANGES.match, left + right)):
@@ -1550,10 +1354,7 @@ def compare(new: Facts, old: Facts) -> Comparison:
     >>> compare(facts("port is 8080"), facts("port is 8088")).reason
     'number differs: 8080 / 8088'
     """
-    if (new.plain == old.plain or new.words == old.words or
-            new.movable and old.movable and new.lang == old.lang and
-            abs(len(new.words) - len(old.words)) < 3 and
-            (_moved(new.words, old.words, new, old) or _voiced(new, old))
+    if (new.plain == old.plain or new.words == old.words or _alike(new, old)
             ) and _agree(new.raw, old.raw):
         kind = "words" if new.plain == old.plain else "content"
         return Comparison("same", 1.0, f"same {kind}: {len(new.plain)} of {len(old.plain)} words")
@@ -1578,20 +1379,18 @@ def same_claim(ours: Facts, theirs: Facts) -> bool:
     left, right = set(_own(ours, theirs)), set(_own(theirs, ours))
     if not left and not right:
         return ours.words == theirs.words or sorted(ours.plain) != sorted(theirs.plain)
-    if len(left) == len(right) == 1 or any(not word.isalpha() for word in left | right):
-        return False
-    mine, yours = ({word for before, token, word in zip(
-                        text.plain, text.raw[1:], text.plain[1:], strict=False)
-                    if token[:1].isupper() and before != "@."} for text in (ours, theirs))
-    return ours.signs == theirs.signs and mine ^ yours <= {*ours.plain} & {*theirs.plain}
+    names = {word for text in (ours, theirs) for token, word in zip(
+        text.raw[1:], text.plain[1:], strict=True) if token[:1].isupper()}
+    return (ours.signs == theirs.signs and not len(left) == len(right) == 1
+            and all(word.isalpha() and word not in names for word in left | right))
 
 
 def distance(mine: int, theirs: int, shared: int, *, spaced: bool = True) -> tuple[bool, float]:
     """(whether two texts differ in a few words only, Dice share) of their distinct words.
 
-    Only such near twins can be the same or an update of one another.  Without this, 60 % of a
-    manual's sentences were called an update or contradiction of some other, with it 9 %, while 98 %
-    of real updates stay.  Where words are not `spaced`, bigrams count, so twice as many may differ.
+    Only such near twins can be the same or an update: without this 60 % of a manual's sentences
+    were called an update or contradiction of another, with it 9 %, and 98 % of real updates stay.
+    Where words are not `spaced`, bigrams count, so twice as many may differ.
 
     >>> distance(5, 6, 4), distance(20, 20, 8)[0]
     ((True, 0.7272727272727273), False)
@@ -1602,15 +1401,14 @@ def distance(mine: int, theirs: int, shared: int, *, spaced: bool = True) -> tup
 
 
 # === 10. Decay ====================================================================================
-# Retention is computed when it is read: a store that never sleeps forgets alike, and sleep writes
-# few rows.  Age runs on the scope's own active days, with a small share of the idle ones: a project
-# left for two months does not come back empty, yet nothing stays for ever untouched.
+# Retention is computed when it is read: a store that never sleeps forgets alike.  Age runs on the
+# scope's own active days, with a small share of the idle ones: a project left for two months does
+# not come back empty, yet nothing stays for ever untouched.
 
 def age_days(since: float, now: float, active: Sequence[int], idle: float) -> float:
-    """Effective age in days: active days since then count 1, idle ones `idle`.
+    """Effective age in days: those in `active` (days since 1970, sorted) count 1, others `idle`.
 
-    `active` are the scope's active UTC days (days since 1970, sorted).  A time in the future, of
-    no sense or unknown counts as now.
+    A time in the future, of no sense or unknown counts as now.
 
     >>> age_days(1 * DAY_S, 11 * DAY_S, [2, 3], 0.2), age_days(5.0, 1.0, [], 0.2)
     (3.6, 0.0)
@@ -2438,16 +2236,16 @@ def extracted(messages: Iterable[Item]) -> list[Proposal]:
 BODY_MEAN = 15.0                    # content words at which length neither helps nor hurts
 BODY_B = 0.8                        # how much length counts, as bm25's b
 FIRST_WORDS = 30                    # words of a text that speak for its neighbours
-PREVIOUS = (0.5, 0.25)              # weight of the words of the turn before, and the one before it
-NEXT = (0.35, 0.15)                 # weight of the words of the turn after, and the one after it
+PREVIOUS = (0.5, 0.25)              # weights of the words of the turn before, and one earlier
+NEXT = (0.35, 0.15)                 # weights of the words of the turn after, and one later
 CUE, CUES_KEPT = "cue", 8           # origin of what a reward taught, and so many cues a trace
 TEACHES, LESSON = 0.5, 0.03         # reward and confidence from which a cue's words are taken on
 LEARNED = 0.5                       # weight of the words of a cue that a rewarded trace answered
-ANSWER = 1.5                        # a turn before that ended in a question counts this much more
-SPEAKER, DATE = 0.3, 0.8            # weight of the words of the speaker's name and the date
-NAMED = 1.5                         # factor for the turns of the one speaker whom the cue names
-USER = 2.5                          # factor for user turns in a user/assistant chat
-UNTRUSTED, DOUBTED = 0.9, 0.5       # factors for tool, web, file and import origins; quarantine
+ANSWER = 1.5                        # factor of a turn before that ended in a question
+SPEAKER, DATE = 0.3, 0.8            # weights of the words of the speaker's name and the date
+NAMED = 1.5                         # factor of the turns of the one speaker whom the cue names
+USER = 2.5                          # factor of user turns in a user/assistant chat
+UNTRUSTED, DOUBTED = 0.9, 0.5       # factors of tool, web, file and import origins; quarantine
 IN_ORDER = 0.2                      # weight of the cue's words standing in its order
 GRAMS = 0.2                         # weight of the cue's letter 4-grams found in a text
 MEANING = 0.2                       # weight of a model's lift beside votes scaled to 1
@@ -2458,28 +2256,26 @@ MEANT = 0.32                        # share of a cue that a related cosine answe
 SESSION = 0.15                      # share of the mean of the session's three best
 POINTERS_PER_HOLDER = 4             # pointers a unit has for each trace that holds it
 SCORE_FLOOR = 0.1                   # share of the best score below which a hit is noise
-TELLING = 5                         # so many of the rarest terms of a cue stand for the whole of it
+TELLING = 5                         # rarest terms of a cue that stand for the whole of it
 CUE_TERMS = 48                      # distinct terms of a cue that vote
 SHORT_CUE, LONG_CUE = 4, 24         # terms up to which a cue is not cut, and a lesson is kept
 FOCUS = 0.7                         # share of the best sentence's score that others need to stay
 ASKED = 2.0                         # factor of a question, and of the last sentence
 # Log-odds that a store holds an answer, by its best hit: constant, share of the cue's telling
 # words that the hit covers, share that no trace ever heard of; less the log of the traces, for
-# chance finds in proportion to the store.  Then, that an answering store's hit is the right one:
-# constant, its share of the field.  Both from `bench.py calibrate` on LoCoMo dev.
+# chance finds in proportion.  Then, that an answering store's hit is the right one: constant, its
+# share of the field.  Both from `bench.py calibrate` on LoCoMo dev.
 KNOWN = (2.97, 9.55, -4.39)
 RIGHT = (-2.91, 7.68)
-SMALL, LARGE = 100, 10_000          # traces within which a store's size tells
-FIELD, CONTRAST = 10, 4             # scores that share the field, and the power that parts them
+SMALL, LARGE = 100, 10_000  # traces within which a store's size tells
+FIELD, CONTRAST = 10, 4     # scores that share the field, and the power that parts them
+_TELLS = "recommend|suggest|advise|mention|propose|provide|explain|list|describe|outline"
 ASKS_ASSISTANT = Regex(
-    r"\b(?:did|have|had) you (?:\w+ )?(?:recommend|suggest|sa[iy]|tell|told|advise|mention|propose"
-    r"|provide|g[ai]ve|explain|list|describe|outline|help)|\byou(?:'ve| have|'d| had)? "
-    r"(?:recommended|suggested|said|told|advised|mentioned|proposed|provided|gave|given|explained"
-    r"|listed|described|outlined)|\byour (?:advice|recommendation|suggestion|answer|proposal)",
-    re.I)
+    rf"\b(?:(?:did|have|had) you (?:\w+ )?(?:{_TELLS}|help|sa[iy]|t[eo]l[ld]|g[ai]ve)"
+    rf"|you(?:'ve| have|'d| had)? (?:(?:{_TELLS})e?d|said|told|g[ai]ven?)"
+    r"|your (?:advice|recommendation|suggestion|answer|proposal))", re.I)
 _SENTENCE_END = Regex(r"(?<=[.!?;])\s+|(?<=[\u3002\uff01\uff1f])|\n+")
-_MONTHS = ("january february march april may june july august september october november "
-           "december").split()
+_MONTHS = [*dict.fromkeys(_MONTH_STEMS.values())]
 
 
 def add_impacts(into: dict[int, float], words: Sequence[str], weight: float, *,
@@ -2508,11 +2304,8 @@ def date_words(at: float) -> list[str]:
     >>> date_words(0.0)
     ['1', 'januar', '1970']
     """
-    try:
-        day = datetime.fromtimestamp(at, UTC)
-    except (ValueError, OverflowError, OSError):
-        return []
-    return [str(day.day), stem(_MONTHS[day.month - 1]), str(day.year)]
+    found = re.fullmatch(r"(\d+)-(\d+)-(\d+)", day_of(at))
+    return [str(int(found[3])), _MONTHS[int(found[2]) - 1], found[1]] if found else []
 
 
 def trace_impacts(words: Sequence[str], *, speaker: str | None = None, when: float | None = None,
@@ -2552,7 +2345,7 @@ class Cue(Record):
     """An analysed cue."""
 
     text: str
-    words: tuple[str, ...]          # distinct content terms, in order
+    words: tuple[str, ...]  # distinct content terms, in order
 
 
 def cue_of(query: str) -> Cue:
@@ -2598,9 +2391,8 @@ def in_order(cue: Sequence[str], text: Sequence[str]) -> float:
     >>> in_order(["not", "lit", "now"], ["lit", "not", "lit"]), in_order(["a"], ["a"])
     (0.5, 0.0)
     """
-    pairs = list(zip(cue, cue[1:], strict=False))
-    there = set(zip(text, text[1:], strict=False))
-    return sum(pair in there for pair in pairs) / len(pairs) if pairs else 0.0
+    pairs, there = (list(zip(words, words[1:], strict=False)) for words in (cue, text))
+    return sum(map(set(there).__contains__, pairs)) / (len(pairs) or 1)
 
 
 def chance(weights: Sequence[float], evidence: Sequence[float], less: float = 0.0) -> float:
@@ -2634,37 +2426,31 @@ class VectorScan:
     """Quantised unit vectors of traces in memory, scanned exactly: O(n * dim) a cue.
 
     numpy does it where an embedder brought it, on int8 rows turned to float32 a block at a time:
-    as fast as a float32 matrix, at a quarter of the memory (int8 @ float32 is ten times slower).
+    as fast as a float32 matrix at a quarter of the memory (int8 @ float32 is ten times slower).
     """
 
-    BLOCK = 512                     # rows that stay in the cache as float32
+    BLOCK = 512  # rows that stay in the cache as float32
 
     def __init__(self) -> None:
         self.ids = array("i")
         self._scopes, self._data, self._scales = array("i"), array("b"), array("d")
-        self._before, self._after = array("i"), array("i")      # where session neighbours stand
+        self._before, self._after = array("i"), array("i")  # where session neighbours stand
         self._says = array("f")         # [0,1] how much a trace says for them: long ones are loud
 
-    def extend(self, rows: Sequence[Sequence[Any]]) -> None:
+    def extend(self, rows: Iterable[Sequence[Any]]) -> None:
         """Take in (id, scope, id before it in its session, words, scale, int8 bytes) of traces,
         ids ascending and above those held."""
-        if not rows:
-            return
-        first = len(self.ids)
-        ids, scopes, previous, n_words, scales, data = zip(*rows, strict=True)
-        self.ids.extend(ids)
-        self._scopes.extend(scopes)
-        self._says.extend(BODY_MEAN / max(BODY_MEAN, n) for n in n_words)
-        self._scales.extend(scales)
-        self._data.frombytes(b"".join(data))
-        self._after.extend([-1] * len(ids))
-        for at, ident in enumerate(previous, first):
-            before = -1
-            if ident:               # mostly the row before
-                before = at - 1 if at and self.ids[at - 1] == ident else self._at(ident)
-            self._before.append(before)
+        for ident, scope, previous, n_words, scale, data in rows:
+            before = self._at(previous or 0)
             if before >= 0:
-                self._after[before] = at
+                self._after[before] = len(self.ids)
+            self._before.append(before)
+            self._after.append(-1)
+            self.ids.append(ident)
+            self._scopes.append(scope)
+            self._says.append(BODY_MEAN / max(BODY_MEAN, n_words))
+            self._scales.append(scale)
+            self._data.frombytes(data)
 
     def _at(self, ident: int) -> int:
         at = bisect_left(self.ids, ident)
@@ -2675,7 +2461,7 @@ class VectorScan:
              context: bool = True) -> dict[int, tuple[float, float]]:
         """{id: (cosine, lift)} of the `limit` nearest traces in `scopes`, and of those in `also`.
 
-        The lift is the cosine in standard deviations above the mean of all traces, which makes
+        The lift is the cosine in standard deviations above the mean of the scopes, which makes
         models comparable, with a share of what the turns around the trace have; `only` as in
         `vote`.
         """
@@ -2684,7 +2470,6 @@ class VectorScan:
         numpy = sys.modules.get("numpy")
         cosines, mean, spread, best = (self._by_numpy if numpy else self._by_hand)(
             numpy, vector, scopes, limit, only)
-
         found = {}
         for at in {*best, *(at for at in map(self._at, also) if at >= 0)}:
             lift = (float(cosines[at]) - mean) / spread
@@ -2697,20 +2482,16 @@ class VectorScan:
     def _by_numpy(self, numpy: Any, vector: Sequence[float], scopes: Sequence[int], limit: int,
                   only: frozenset[int] | None) -> tuple[Sequence[float], float, float, list[int]]:
         """Cosines of all, their mean and deviation in the scopes, places of the nearest."""
-        cosines = numpy.empty(len(self.ids), dtype=numpy.float32)
-        rows = numpy.frombuffer(self._data, dtype=numpy.int8).reshape(len(cosines), -1)
+        rows = numpy.frombuffer(self._data, dtype=numpy.int8).reshape(len(self.ids), -1)
         cue = numpy.asarray(vector, dtype=numpy.float32)
-        block = numpy.empty((self.BLOCK, len(cue)), dtype=numpy.float32)
-        for at in range(0, len(cosines), self.BLOCK):
-            few = rows[at:at + self.BLOCK]
-            block[:len(few)] = few
-            cosines[at:at + self.BLOCK] = block[:len(few)] @ cue
+        cosines = numpy.concatenate([rows[at:at + self.BLOCK].astype(numpy.float32) @ cue
+                                     for at in range(0, len(rows), self.BLOCK)])
         cosines *= numpy.frombuffer(self._scales)
-        seen = numpy.isin(numpy.frombuffer(self._scopes, dtype=numpy.int32), list(scopes))
-        inside = cosines if seen.all() else cosines[seen]
-        mean, spread = (float(f(inside, dtype=float)) for f in (numpy.mean, numpy.std))
+        seen = numpy.isin(self._scopes, list(scopes))
+        inside = cosines[seen].astype(float)
+        mean, spread = (float(inside.mean()), float(inside.std())) if len(inside) else (0.0, 0.0)
         if only is not None:
-            seen &= numpy.isin(numpy.frombuffer(self.ids, dtype=numpy.int32), list(only))
+            seen &= numpy.isin(self.ids, list(only))
         limit = min(limit, int(seen.sum()))
         nearest = numpy.argpartition(numpy.where(seen, -cosines, 2), limit - 1)[:limit]
         return cosines, mean, spread or 1.0, nearest.tolist()
@@ -2719,14 +2500,14 @@ class VectorScan:
                  only: frozenset[int] | None) -> tuple[Sequence[float], float, float, list[int]]:
         """The same without numpy."""
         width, data = len(vector), self._data
-        cosines = [scale * sum(map(mul, vector, data[at:at + width])) for at, scale in zip(
-            range(0, len(data), width), self._scales, strict=True)]
+        cosines = [scale * sum(map(mul, vector, data[at * width:(at + 1) * width]))
+                   for at, scale in enumerate(self._scales)]
         seen = [at for at, scope in enumerate(self._scopes) if scope in scopes]
         mean = sum(cosines[at] for at in seen) / (len(seen) or 1)
         spread = math.sqrt(sum((cosines[at] - mean) ** 2 for at in seen) / (len(seen) or 1))
-        if only is not None:
-            seen = [at for at in seen if self.ids[at] in only]
-        return cosines, mean, spread or 1.0, nlargest(limit, seen, key=cosines.__getitem__)
+        best = nlargest(limit, (at for at in seen if only is None or self.ids[at] in only),
+                        key=cosines.__getitem__)
+        return cosines, mean, spread or 1.0, best
 
 
 def speaker_factors(cue: Cue, speakers: Iterable[str | None]) -> dict[str, float]:
@@ -3742,22 +3523,22 @@ class TraceStore(Store):
                       if f" {wanted} " in f" {' '.join(terms(row['text']))} "]
         return found[:200]
 
-    def graph(self, ids: Sequence[int], now: float) -> AssemblyGraph:
+    def graph(self, ids: Sequence[int], now: float) -> Links:
         """The links within `spread_hops` steps of some traces, decayed to `now`."""
-        graph, config = AssemblyGraph(), self.config
+        graph, config = Links(), self.config
         frontier, known, chained = list(ids), set(ids), set[int]()
         for _ in range(config.spread_hops):
             asked, reached = to_json(frontier), dict.fromkeys(known, 0.0)
             for source, target, weight, eligible, at, way in self.rows(SQL_LINKS, asked, asked):
                 weight = min(1.0, weight + config.link_eligible * eligible) * way
                 weight = retention(weight, max(0.0, now - at) / DAY_S, config.link_tau_d)
-                graph.bind(source, target, weight)
+                bind(graph, source, target, weight)
                 reached[target] = reached.get(target, 0.0) + weight
             for ident, previous in self.rows(SQL_CHAIN, asked, asked):
                 if previous and ident not in chained:
                     chained.add(ident)
-                    graph.bind(previous, ident, config.stdp_forward)
-                    graph.bind(ident, previous, config.stdp_backward)
+                    bind(graph, previous, ident, config.stdp_forward)
+                    bind(graph, ident, previous, config.stdp_backward)
                     for end in (ident, previous):
                         reached[end] = reached.get(end, 0.0) + config.stdp_backward
             frontier = nlargest(24, reached.keys() - known, key=reached.__getitem__)
@@ -4802,7 +4583,7 @@ class _Recall:
             return []
         start = {hit.row["id"]: max(hit.confidence, 0.1) for hit in seeds[:5]}
         graph = self.store.graph(list(start), self.now)
-        active = graph.spread(start, hops=self.config.spread_hops, decay=self.config.spread_decay)
+        active = spread(graph, start, hops=self.config.spread_hops, decay=self.config.spread_decay)
         best = nlargest(most, active, key=lambda ident: (active[ident], -ident))
         rows = self.store.traces(best)
         found = []
@@ -4815,7 +4596,7 @@ class _Recall:
                 hit.source = "associated"
                 hit.confidence = min(0.99, max(hit.confidence, active[ident]))
                 hit.known = max(hit.known, hit.confidence)
-                via = max(start, key=lambda seed: graph.neighbours(seed).get(ident, 0.0))
+                via = max(start, key=lambda seed: graph.get(seed, {}).get(ident, 0.0))
                 hit.why.append(f"linked to #{via}, activation {active[ident]:.2f}")
                 found.append(hit)
         return found
