@@ -18,6 +18,8 @@
     python bench.py startup                  whole processes: brief, sleep, serve; a working sleep
     python bench.py contention               many writers, one sentence at once, kill -9
     python bench.py scale 100000             recall, bytes and memory as the store grows
+    python bench.py context [FILE...]        the virtual context: turns that a small context still
+                                             reaches, a long document, cost of a turn
     python bench.py synthetic                hits on made-up facts; a smoke test, no evidence
 
 `python bench.py COMMAND --help` lists the options. Every command prints the machine, Python,
@@ -27,7 +29,7 @@ rivals are named as skipped.
 
 Data files, one JSON object a line (gzip allowed):
   retrieval, peers, real, pairs,
-  abstain, ablation              {"store", "docs": [{id, text, speaker, session, date, caption?}],
+  abstain, ablation, context     {"store", "docs": [{id, text, speaker, session, date, caption?}],
                                   "queries": [{id, text, gold: [doc ids], cat}]}
                                  (of your own for `real`: cat names the kind of cue, as in
                                  "exact en"; an empty gold makes it noise; session may be left out)
@@ -65,7 +67,7 @@ from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from heapq import nlargest
-from itertools import count, islice
+from itertools import count, groupby, islice
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 from unittest.mock import patch
@@ -76,11 +78,13 @@ from realmemory import (
     FastEmbedProvider,
     HashingEmbedder,
     Hippocampus,
+    MainContext,
     MemoryConfig,
     RecallPacket,
     StoreError,
     WriteResult,
     embedded_text,
+    tokens_of,
 )
 
 HERE = Path(__file__).resolve().parent
@@ -2842,7 +2846,257 @@ def scan_latencies(n: int, cues: int, run: Run) -> list[float]:
     return [timed(lambda probe=probe: scan(probe)) for probe in probes]  # type: ignore[misc]
 
 
-# === 13. Quick ====================================================================================
+# === 13. Virtual context ==========================================================================
+# A gold turn is reachable where the main context shows it whole, or where a search of the recall
+# tier or of the archive has it among ten, the question asked as it stands. The archive holds what
+# sleep put there; a dialogue is one session that goes on for months; a bare window is its last
+# turns. Nobody answers: this measures access, not reading.
+
+CAPS, WINDOWS = (1_000, 4_000, 16_000), (4_000, 128_000)
+TIERS = ("main", "conversation", "archival")
+
+
+class Reach(NamedTuple):
+    """What of a question's gold turns each tier and each bare window holds."""
+
+    cat: str
+    gold: frozenset[str]
+    held: dict[str, frozenset[str]]
+
+    def within(self, places: Iterable[str]) -> frozenset[str]:
+        """The gold turns in any of the places."""
+        return frozenset().union(*(self.held[place] for place in places))
+
+
+class Talk:
+    """A dialogue put through a main context on the days it was said, a sleep after each session,
+    and its questions asked; with `days` each session has a handle of its own, which resumes."""
+
+    def __init__(self, corpus: Corpus, folder: Path, cap: int, *, days: bool = False) -> None:
+        self.docs, self.ids, self.peak, self.now = corpus.docs, dict[str, int](), 0, FIXED_NOW
+        hippo: Hippocampus | None = None
+        for _, turns in groupby(corpus.docs, key=lambda doc: doc.session):
+            docs = list(turns)
+            self.now = after_last(docs) - 86_400
+            if hippo and days:
+                hippo.close()
+            if days or not hippo:
+                hippo = Hippocampus.open(folder, clock=lambda: self.now)
+                self.context = MainContext(hippo, corpus.name, max_main_context_tokens=cap)
+            for doc in docs:
+                self.ids[doc.id] = self.context.add(
+                    "user" if doc.speaker == corpus.docs[0].speaker else "assistant", doc.body,
+                    speaker=doc.speaker or None, turn_id=doc.id, when=parsed_date(doc.date))
+                self.peak = max(self.peak, self.context.usage()["total"])
+            hippo.consolidate()
+        self.now = after_last(corpus.docs)
+        self.seen = [self.reach(query) for query in corpus.queries
+                     if query.gold and query.cat != "5"]  # fmt: skip
+        self.archived = len(self.context.hippo.traces(limit=10_000))
+        self.replayed = self.back()
+        self.context.hippo.close()
+
+    def reach(self, query: Query) -> Reach:
+        """One question asked of every tier."""
+        gold = frozenset(query.gold)
+        found = (self.context.messages, self.context.conversation_search(query.text),
+                 self.context.archival_memory_search(query.text))  # fmt: skip
+        held = {tier: gold.intersection(item.turn_id or "" for item in items)
+                for tier, items in zip(TIERS, found, strict=True)}  # fmt: skip
+        windows = {f"window {cap:,}": gold & window(self.docs, cap) for cap in WINDOWS}
+        return Reach(query.cat, gold, held | windows)
+
+    def back(self) -> int:
+        """How many turns come back byte for byte, in the replay and by their id."""
+        replay = {item.turn_id: item.text.encode() for item in self.context.replay()}
+        return sum(
+            doc.body.encode() == replay.get(doc.id)
+            == self.context.hippo.get(self.ids[doc.id]).text.encode()
+            for doc in self.docs
+        )  # fmt: skip
+
+
+def window(docs: Sequence[Doc], cap: int) -> frozenset[str]:
+    """The ids of the last docs that fit into `cap` tokens.
+
+    >>> sorted(window([Doc("a", "one two"), Doc("b", "three"), Doc("c", "four")], 4))
+    ['b', 'c']
+    """
+    kept = set[str]()
+    for doc in reversed(docs):
+        cap -= tokens_of(doc.spoken)
+        if cap < 0:
+            break
+        kept.add(doc.id)
+    return frozenset(kept)
+
+
+def context(run: Run, args: argparse.Namespace) -> None:
+    """Turns in reach of a small context, documents, cost of a turn, bm25 beside word overlap."""
+    for path in args.files:
+        corpora = load_corpora(path)
+        reached(run, path.name.split(".")[0], corpora)
+        overlaps(run, path.name.split(".")[0], corpora)
+    documents(run, args.documents)
+    turn_cost(run, args.turns)
+    overlaps(run, "project facts", [project_facts()])
+
+
+def talks(corpora: Sequence[Corpus], cap: int, *, days: bool = False) -> list[Talk]:
+    """Every dialogue, each in a store of its own."""
+    with scratch() as folder:
+        return [Talk(corpus, folder / str(i), cap, days=days) for i, corpus in enumerate(corpora)]
+
+
+def reached(run: Run, label: str, corpora: Sequence[Corpus]) -> None:
+    """Gold turns within reach at each cap, by tier and category, beside bare windows."""
+    seed, rows, found = run.record["seed"], list[Row](), {cap: talks(corpora, cap) for cap in CAPS}
+    seen = {cap: [one for talk in found[cap] for one in talk.seen] for cap in CAPS}
+    for cap, asked in seen.items():
+        for cat in ("all", *sorted({one.cat for one in asked})):
+            group = [one for one in asked if cat in ("all", one.cat)]
+            alone = {tier: mean([bool(one.held[tier]) for one in group]) for tier in TIERS}
+            rows.append({"context": f"{cap:,} tokens", "category": cat,
+                         **reach_row(group, TIERS, seed), **alone})  # fmt: skip
+    for name in (f"window {cap:,}" for cap in WINDOWS):
+        row = reach_row(seen[CAPS[0]], [name], seed)
+        rows.append({"context": name, "category": "all", **row})
+    sizes = [sum(tokens_of(doc.spoken) for doc in corpus.docs) for corpus in corpora]
+    run.table(f"{label}: gold turns within reach, n={len(corpora)} dialogues of {min(sizes):,} to "
+              f"{max(sizes):,} tokens", rows)  # fmt: skip
+    again = [one for talk in talks(corpora, 4_000, days=True) for one in talk.seen]
+    changed = sum(one != two for one, two in zip(seen[4_000], again, strict=True))
+    run.figure(f"{label}: answered otherwise with a handle a session", changed, f"of {len(again)}")
+    for cap, held in found.items():
+        name, n = f"{label}, {cap:,} tokens", sum(len(talk.docs) for talk in held)
+        run.figure(f"{name}: any gold turn reachable", next(
+            row["any"] for row in rows if row["context"] == f"{cap:,} tokens"))  # fmt: skip
+        run.figure(f"{name}: turns replayed", sum(talk.replayed for talk in held), f"of {n:,}")
+        run.figure(f"{name}: most tokens at any turn", max(talk.peak for talk in held))
+    run.figure(f"{label}: traces that sleep archived", sum(t.archived for t in found[4_000]))
+
+
+def reach_row(seen: Sequence[Reach], places: Iterable[str], seed: int) -> Row:
+    """Shares of questions with any and with all of their gold turns in the places."""
+    held = [one.within(places) for one in seen]
+    rated = {"any": [bool(found) for found in held],
+             "all": [found == one.gold for found, one in zip(held, seen, strict=True)]}
+    row: Row = {"n": len(seen)}
+    for name, values in rated.items():
+        low, high = bootstrap(values, seed=seed)
+        row |= {name: mean(values), f"{name} 95%": f"{low:.3f}-{high:.3f}"}
+    return row  # fmt: skip
+
+
+def documents(run: Run, n: int, lines: int = 4_500) -> None:
+    """Facts at the start, in the middle and at the end of long texts, each taken in from a file by
+    20-line chunks; one counts where a fresh citation's lines hold it, among ten."""
+    seed, filler = run.record["seed"], corpus_of(lines)
+    found = [one for i in range(n) for one in document(filler, seed=seed + i)]
+    rows = list[Row]()
+    for place in ("start", "middle", "end", "all"):
+        group = [hits for at, *hits in found if place in ("all", at)]
+        ours, fts = [list(column) for column in zip(*group, strict=True)]
+        low, high = bootstrap(ours, seed=seed)
+        rows.append({"place": place, "n": len(group), "reachable": mean(ours),
+                     "95%": f"{low:.3f}-{high:.3f}", "FTS5": mean(fts)})  # fmt: skip
+    size = sum(map(tokens_of, filler))
+    run.table(f"n={n} documents of {size:,} tokens and 90 facts, asked from 4,000", rows)
+    run.figure("documents: planted facts reachable, citation fresh", rows[-1]["reachable"])
+
+
+def document(filler: Sequence[str], *, seed: int) -> Iterator[tuple[str, bool, bool]]:
+    """One document taken in and asked: place of each fact, whether we and FTS5 find its chunk."""
+    pairs, third, text = planted(90, seed=seed), len(filler) // 3, list[str]()
+    for i in range(3):
+        facts = [fact for fact, _ in pairs[30 * i:30 * i + 30]]
+        text += sown(filler[third * i:third * i + third], facts, third, seed=seed + i)
+    chunks = ["\n".join(text[at:at + 20]) for at in range(0, len(text), 20)]
+    fts = Fts("FTS5", "unicode61")
+    fts.write([Doc("", chunk) for chunk in chunks])
+    with scratch() as folder, Hippocampus.open(folder / "store") as hippo:
+        path, context = folder / "document.txt", MainContext(hippo, "document")
+        path.write_text("\n".join(text), encoding="utf-8")
+        for i, chunk in enumerate(chunks):
+            last = min(20 * i + 20, len(text))
+            context.archival_memory_insert(chunk, source_url=f"file:{path}#L{20 * i + 1}-L{last}")
+        for at, (fact, cue) in enumerate(pairs):
+            context.add("user", cue)
+            line, items = text.index(fact), context.archival_memory_search(cue)
+            yield (("start", "middle", "end")[at // 30],
+                   any(cites(item.citation, line + 1) for item in items),
+                   line // 20 in fts.search(cue, 10))  # fmt: skip
+    fts.close()
+
+
+def cites(citation: str, line: int) -> bool:
+    """Whether a citation is fresh and its lines hold one.
+
+    >>> cites("file:/a#L21-L40 (fresh)", 40), cites("file:/a#L21-L40 (changed)", 40)
+    (True, False)
+    """
+    span = re.search(r"#L(\d+)-L(\d+) \(fresh\)$", citation)
+    return span is not None and int(span[1]) <= line <= int(span[2])
+
+
+def turn_cost(run: Run, turns: Sequence[int], last: int = 300) -> None:
+    """Time of a turn in a short and in a long session: the last turns of both, in alternation."""
+    texts, spent, peak = corpus_of(max(turns)), (list[float](), list[float]()), 0
+    order = [(which, i) for which in (0, 1) for i in range(turns[which] - last)]
+    order += [(which, turns[which] - last + j) for j in range(last) for which in (j % 2, 1 - j % 2)]
+    with scratch() as folder, Hippocampus.open(folder / "0") as short, Hippocampus.open(
+            folder / "1") as long:  # fmt: skip
+        held = [MainContext(hippo, "talk") for hippo in (short, long)]
+        for which, i in order:
+            add, role = held[which].add, "assistant" if i % 2 else "user"
+            spent[which].append(timed(lambda: add(role, texts[i])))  # noqa: B023
+            peak = max(peak, held[which].usage()["total"])
+    ends = [values[-last:] for values in spent]
+    run.table(f"MainContext.add, n={last} turns at the end of each session", [
+        {"turns": n, "p50 ms": median(end) * 1000, "p95 ms": quantile(end, 0.95) * 1000}
+        for n, end in zip(turns, ends, strict=True)])  # fmt: skip
+    run.figure(f"a turn at {turns[1]:,} against {turns[0]:,}", median(ends[1]) / median(ends[0]))
+    run.figure("700 turns, seconds", sum(spent[1][:700]))
+    run.figure("most tokens at any turn, cap 4,000", peak)
+
+
+class Archive(RealMemory):
+    """The archive through a main context; texts hold their speaker, as for the other engines."""
+
+    name = "archival_memory_search"
+
+    def write(self, docs: Sequence[Doc]) -> list[int]:
+        self.context = MainContext(self.hippo, "bench")
+        return [self.context.archival_memory_insert(
+            doc.spoken, session_id=doc.session or None, turn_id=doc.id,
+            when=parsed_date(doc.date)).memory_id for doc in docs]  # fmt: skip
+
+    def search(self, text: str, k: int) -> list[int]:
+        return [item.memory_id for item in self.context.archival_memory_search(text, k)]
+
+
+def overlaps(run: Run, label: str, corpora: Sequence[Corpus]) -> None:
+    """The archive's ranking beside plain counts of shared words and FTS5's bm25."""
+
+    def words_of(text: str) -> set[str]:
+        return set(re.findall(r"\w+", text.lower()))
+
+    with scratch() as folder:
+        makers: list[Callable[[Corpus], Engine]] = [
+            lambda corpus: Archive(folder / corpus.name, now=after_last(corpus.docs)),
+            lambda _: Scan("shared words", words_of, lambda a, b: len(a & b)),
+            lambda _: Scan("Jaccard", words_of, lambda a, b: len(a & b) / (len(a | b) or 1)),
+            lambda _: Fts("FTS5 bm25", "unicode61"),
+        ]
+        rows = [measured(make, corpora).row(run.record["seed"]) for make in makers]
+    run.table(f"{label}: the archive beside word overlap, {len(corpora)} stores", [
+        {key: row[key] for key in ("engine", "R@5", "R@10", "R@10 95%", "MRR")} for row in rows
+    ])  # fmt: skip
+    gain = rows[0]["R@10"] - max(row["R@10"] for row in rows[1:3])
+    run.figure(f"{label}: archive R@10 over the better overlap", gain)
+
+
+# === 14. Quick ====================================================================================
 # What runs everywhere in under a minute, data or not.
 
 OWN_PAIRS = (
@@ -2913,6 +3167,7 @@ def quick(run: Run, args: argparse.Namespace) -> None:
     report_gate(run, "own pairs", gate_table(run))
     writes(run, argparse.Namespace(rounds=5, each=60, sizes=[2000]))
     startup_smoke(run)
+    context(run, argparse.Namespace(files=[], turns=[400, 2_000], documents=1))
     present = [path for path in args.files if path.exists()]
     for path in args.files:
         if path not in present:
@@ -2962,7 +3217,7 @@ def startup_smoke(run: Run) -> None:
     run.table("whole processes against python -c 'import sqlite3, json', n=5 rounds", rows)
 
 
-# === 14. Peers ====================================================================================
+# === 15. Peers ====================================================================================
 # Search libraries and other local memories, each in a process of its own with a scratch home, no
 # network for a model, and a time limit: one that fails, hangs or prints is named and stops nobody.
 # All write to a folder of their own. Vectors are made beforehand, the same for all that are given
@@ -3426,6 +3681,7 @@ COMMANDS: dict[str, Callable[[Run, argparse.Namespace], None]] = {
     "startup": startup,
     "contention": contention,
     "scale": scale,
+    "context": context,
     "synthetic": synthetic,
 }
 
@@ -3473,6 +3729,10 @@ def parser() -> argparse.ArgumentParser:
     made["startup"].add_argument("--traces", type=int, default=50_000)
     made["startup"].add_argument("--rounds", type=int, default=15)
     made["contention"].add_argument("--kills", type=int, default=20)
+    made["context"].add_argument("files", type=Path, nargs="*", metavar="FILE")
+    made["context"].add_argument("--turns", type=int, nargs=2, default=[1_000, 10_000],
+                                 help="where the cost of a turn is compared")  # fmt: skip
+    made["context"].add_argument("--documents", type=int, default=3)
     made["scale"].add_argument("n", type=int, nargs="?", default=100_000)
     made["synthetic"].add_argument("--facts", type=int, default=1_500)
     made["synthetic"].add_argument("--queries", type=int, default=200)
