@@ -1322,7 +1322,8 @@ def test_a_store_of_schema_1_is_indexed_anew_after_a_copy(alone):
             session_id="s")
         before = said(hippo, "where does the chart of the bay hang?")
     triples = array("I", [1, rm.unit_of("chart"), 9]).tobytes()     # as version 1 wrote them
-    sql(alone, *TO_SCHEMA_2, "DROP TABLE heard_terms", "CREATE VIRTUAL TABLE trace_terms USING fts5(terms)",
+    sql(alone, *TO_SCHEMA_2, "DROP TABLE heard_terms",
+        "CREATE VIRTUAL TABLE trace_terms USING fts5(terms)",
         "DROP INDEX traces_whole", "ALTER TABLE traces DROP COLUMN whole",
         "DELETE FROM postings", f"UPDATE events SET pointers = x'{triples.hex()}'",
         f"INSERT INTO postings VALUES(1, {rm.unit_of('chart')}, 0, x'0000000101000000')",
@@ -2932,7 +2933,7 @@ PATIENCE_S = 30                                     # after this a test fails in
 
 
 # === 27. Adapters ===
-names = st.sampled_from(["a", "b.txt", "notes", ".hidden", "Zoë", "d e", "%2e%2e", "..%2fetc", "日"])
+names = st.sampled_from(["a", "b.txt", "notes", ".hidden", "Zoë", "d e", "%2e%2e", "..%2fx", "日"])
 file_paths = st.one_of(
     st.lists(names, max_size=3).map(lambda parts: "/".join(["/memories", *parts])),
     st.lists(st.one_of(names, st.sampled_from(["", ".", ".."])), max_size=5).map(
@@ -3057,13 +3058,11 @@ def test_directive_shaped_files_and_names_are_shown_under_a_line_that_says_so(fi
 
 def test_file_commands_that_lack_a_field_or_bring_a_wrong_one_say_which(files):
     for command, told in [
-            ({"command": "view"}, "path"), ({"command": "erase", "path": "/memories"}, "erase"), ({}, "None"),
+            ({"command": "view"}, "path"), ({}, "Unknown command: None"),
+            ({"command": "erase", "path": "/memories"}, "Unknown command: erase"),
             ({"command": "insert", "path": "/memories/a", "insert_line": "1", "insert_text": ""},
              "insert_line"), ({"command": "view", "path": "/memories/a\nb"}, "control characters"),
-            ({"command": "view", "path": "/memories", "view_range": "x"}, "does not exist"),
             ({"command": "create", "path": "/memories/x\x00", "file_text": ""}, "control")]:
-        if "view_range" in command:
-            continue
         with pytest.raises(rm.InvalidInput, match=told):
             files.call(command)
     files.create("/memories/a", "x")
@@ -3180,7 +3179,8 @@ def scripted_model(*outputs):
     from agents import Model, ModelResponse, Usage
 
     class Scripted(Model):
-        seen = []
+        def __init__(self):
+            self.seen = []
 
         async def get_response(self, system_instructions, input, *_args, **_kwargs):
             self.seen.append((system_instructions, input))
@@ -3202,8 +3202,8 @@ def sdk_message(text):
 
 def sdk_call(name, **arguments):
     from openai.types.responses import ResponseFunctionToolCall
-    return ResponseFunctionToolCall(id=f"f-{name}", call_id=f"c-{name}", name=name, type="function_call",
-                                    arguments=json.dumps(arguments))
+    return ResponseFunctionToolCall(id=f"f-{name}", call_id=f"c-{name}", name=name,
+                                    type="function_call", arguments=json.dumps(arguments))
 
 
 def test_the_sdks_runner_keeps_its_conversation_in_an_agent_session(hippo):
@@ -3248,12 +3248,12 @@ def graph_ops():
     """A strategy for batches of LangGraph's operations."""
     from langgraph.store.base import GetOp, ListNamespacesOp, MatchCondition, PutOp, SearchOp
     keys = st.sampled_from(["k", "k2", "", "a.b", "]"])
-    puts = st.builds(PutOp, spaces, keys, st.one_of(st.none(), values, values))
+    puts = st.builds(PutOp, spaces, keys, st.one_of(st.none(), values, values), index=st.none())
     matches = st.lists(st.builds(MatchCondition, st.sampled_from(["prefix", "suffix"]), spaces),
                        max_size=2).map(tuple)
     return st.lists(st.lists(st.one_of(
         puts, puts, st.builds(GetOp, spaces, keys),
-        st.builds(SearchOp, spaces, filters, **bounds),
+        st.builds(SearchOp, spaces, filters, query=st.none(), **bounds),
         st.builds(ListNamespacesOp, st.one_of(st.none(), matches),
                   st.one_of(st.none(), st.integers(0, 3)), **bounds)), min_size=1, max_size=5),
         max_size=12)
@@ -3269,26 +3269,42 @@ def shown_result(result):
     return result.namespace, result.key, result.value, type(result)
 
 
+def graph_oracle():
+    """LangGraph's own store, without the namespaces that it lists though they hold nothing."""
+    from langgraph.store.memory import InMemoryStore
+
+    class Oracle(InMemoryStore):
+        def _pruned(self):
+            for empty in [name for name, items in self._data.items() if not items]:
+                del self._data[empty]
+
+        def _handle_list_namespaces(self, op):
+            self._pruned()
+            return super()._handle_list_namespaces(op)
+
+        def _apply_put_ops(self, puts):
+            for one in puts.items():
+                self._pruned()
+                super()._apply_put_ops(dict([one]))
+
+    return Oracle()
+
+
 @given(st.data())
 def test_a_langgraph_store_does_what_the_in_memory_store_does(hippo, data):
-    from langgraph.store.memory import InMemoryStore
-    theirs, store = InMemoryStore(), graph_store(hippo, os.urandom(6).hex())
+    theirs, store = graph_oracle(), graph_store(hippo, os.urandom(6).hex())
     for ops in data.draw(graph_ops()):
-        def asked(ops):
-            for empty in [name for name, items in theirs._data.items() if not items]:
-                del theirs._data[empty]     # it lists every namespace that was ever asked for
-            return theirs.batch(ops)
-
         try:
-            wanted = asked(ops)
+            wanted = theirs.batch(ops)
         except (TypeError, ValueError):     # it fails where a field has no order
             ops = [op for op in ops if not getattr(op, "filter", None)]
-            wanted = asked(ops)
+            wanted = theirs.batch(ops)
         assert shown_result(store.batch(ops)) == shown_result(wanted), ops
 
 
 def test_a_langgraph_store_answers_through_the_methods_of_its_base(hippo, clock):
     import asyncio
+
     from langgraph.store.base import InvalidNamespaceError, Item, SearchItem
     store = graph_store(hippo)
     store.put(("users", "ann"), "tea", {"text": "Ann drinks oolong tea", "cups": 2})
@@ -3307,7 +3323,8 @@ def test_a_langgraph_store_answers_through_the_methods_of_its_base(hippo, clock)
     assert store.search(("users", "bob"), query="oolong tea") == []
     assert [hit.key for hit in store.search(("users",), query="heron")] == ["part"]
     assert store.search(("users",), query="beetle") == []
-    assert [hit.key for hit in asyncio.run(store.asearch(("users",), filter={"cups": 3}))] == ["tea"]
+    found = asyncio.run(store.asearch(("users",), filter={"cups": 3}))
+    assert [hit.key for hit in found] == ["tea"] and found[0].score is None
     assert store.list_namespaces(prefix=("users",), max_depth=1) == [("users",)]
     store.delete(("users", "ann"), "tea")
     assert store.get(("users", "ann"), "tea") is None
@@ -3357,7 +3374,7 @@ def test_the_skill_has_frontmatter_and_says_what_an_agent_must_know(cli):
     assert about.keys() == {"name", "description"} and about["name"] == "virtual-memory"
     assert 50 < len(about["description"]) <= 1024
     for word in (*(tool.name for tool in rm.CONTEXT_TOOLS[1:]), "[#12]", "turn_id", "source_url",
-                 "70% of it", "UNTRUSTED", "Scaffold: python"):
+                 "70% of", "UNTRUSTED", "Scaffold: python"):
         assert word in body, word
     assert cli("skill", "other").code == 2 and cli("skill", "virtual-memory", "--runtime", "x").code
     assert cli("skill", "virtual-memory", "--json").json()["text"] == done.out.strip("\n")
@@ -3382,8 +3399,8 @@ def test_the_anthropic_scaffold_runs(cli, tmp_path):
         return SimpleNamespace(type="tool_use", id=f"t{len(asked)}", name=given.pop("tool"),
                                input=given)
 
-    steps = [[use(tool="memory", command="create", path="/memories/a.md", file_text="The loom is oak")],
-             [use(tool="memory", command="create", path="/memories/a.md", file_text="again")],
+    file = {"tool": "memory", "command": "create", "path": "/memories/a.md", "file_text": "x"}
+    steps = [[use(**file)], [use(**file)],
              [use(tool="archival_memory_insert", text="The loom is oak"),
               use(tool="archival_memory_search", query="loom")],
              [SimpleNamespace(type="text", text="It is oak [#2].")]]
