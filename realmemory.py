@@ -6685,9 +6685,10 @@ class MemoryFiles:
             lines, first = block.value.split("\n"), 1
             _require(len(lines) < 10**6,
                      f"File {path} exceeds maximum line limit of 999,999 lines.")
+            _require(isinstance(view_range or [], (list, tuple)) and all(
+                type(n) is int for n in view_range or ()),
+                     f"view: view_range={_shown(view_range)}; give two line numbers")
             if view_range and len(view_range) == 2:
-                _require(all(type(n) is int for n in view_range),
-                         f"view: view_range={_shown(view_range)}; give two line numbers")
                 first, last = max(1, view_range[0]), view_range[1]
                 lines = lines[first - 1:None if last == -1 else last]
             text = f"Here's the content of {path} with line numbers:\n{_numbered(lines, first)}"
@@ -6714,8 +6715,10 @@ class MemoryFiles:
         lines: list[int] = []
 
         def replaced(text: str) -> str:
-            lines.extend(text.count("\n", 0, place.start()) for place in re.finditer(
-                f"(?={re.escape(old_str)})", text))
+            line = seen = 0
+            for found in re.finditer(f"(?={re.escape(old_str)})", text):
+                line, seen = line + text.count("\n", seen, found.start()), found.start()
+                lines.append(line)
             _require(bool(lines), f"No replacement was performed, old_str `{old_str}` did not "
                      f"appear verbatim in {path}.")
             _require(text.count(old_str) == 1, "No replacement was performed. Multiple occurrences "

@@ -3066,8 +3066,9 @@ def test_file_commands_that_lack_a_field_or_bring_a_wrong_one_say_which(files):
         with pytest.raises(rm.InvalidInput, match=told):
             files.call(command)
     files.create("/memories/a", "x")
-    with pytest.raises(rm.InvalidInput, match="two line numbers"):
-        files.call({"command": "view", "path": "/memories/a", "view_range": ["1", "2"]})
+    for wrong in (["1", "2"], 5, "12", [1, True]):
+        with pytest.raises(rm.InvalidInput, match="two line numbers"):
+            files.call({"command": "view", "path": "/memories/a", "view_range": wrong})
     with pytest.raises(rm.InvalidInput, match="split it"):
         files.create("/memories/big", "x" * (rm.MAX_TEXT_CHARS + 1))
 
@@ -3438,7 +3439,7 @@ def test_the_openai_scaffold_runs(cli, tmp_path):
     assert said.startswith("Oak [#3].") and "[#3] session session-1" in said
 
 
-def test_the_mcp_scaffold_starts_a_server_that_answers(cli, alone):
+def test_the_mcp_scaffold_starts_a_server_that_answers(cli, tmp_path):
     import anyio
     from mcp import ClientSession, StdioServerParameters
     from mcp.client.stdio import stdio_client
@@ -3446,13 +3447,16 @@ def test_the_mcp_scaffold_starts_a_server_that_answers(cli, alone):
 
     async def run():
         server = StdioServerParameters(**entry, env={**os.environ})
-        async with stdio_client(server) as (read, write), ClientSession(read, write) as session:
-            await session.initialize()
-            names = {tool.name for tool in (await session.list_tools()).tools}
-            await session.call_tool("archival_memory_insert", {"text": "The loom is oak"})
-            return names, await session.call_tool("archival_memory_search", {"query": "loom"})
+        with open(tmp_path / "said", "w") as log:       # the default is pytest's, if imported here
+            async with (stdio_client(server, errlog=log) as (read, write),
+                        ClientSession(read, write) as session):
+                await session.initialize()
+                names = {tool.name for tool in (await session.list_tools()).tools}
+                await session.call_tool("archival_memory_insert", {"text": "The loom is oak"})
+                return names, await session.call_tool("archival_memory_search", {"query": "loom"})
 
     names, found = anyio.run(run)
+    assert (tmp_path / "said").read_text() == ""
     assert {tool.name for tool in rm.CONTEXT_TOOLS} == names
     assert "The loom is oak" in found.content[0].text
 
