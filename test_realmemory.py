@@ -1666,7 +1666,7 @@ def test_a_better_analyser_indexes_anew_and_older_rows_are_found_alike(alone, mo
         hippo.consolidate()
         put(hippo, "Tide tables lie beside it", session_id="s")
     with monkeypatch.context() as patch:
-        patch.setattr(rm, "ANALYSER", "3")
+        patch.setattr(rm, "ANALYSER", "another")
         patch.setattr(rm, "stem", lambda word: word[:3])
         rm._cached.cache_clear()
         rm._terms.cache_clear()
