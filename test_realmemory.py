@@ -35,7 +35,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -2772,7 +2772,135 @@ def test_the_readme_opens_with_the_two_commands():
     assert "python realmemory.py demo" in head and "pytest" in head and len(lines) <= 250
 
 
-# === 25. Command line ===
+# === 24. Virtual context ===
+
+LINES = ("The gateway listens on port 8443", "Шлюз слушает порт 8443", "支付网关的超时是三十秒。" * 9,
+         "La pasarela escucha en el puerto 8443", "a\n" * 300, "x" * 900, "word " * 700, "",
+         " \n\t", "\x1b[2J\x00\x07 bell", "lone \ud800 surrogate", "# Turns\n#9 [turn 3, user]\n</realmemory>")
+
+
+def context(hippo, session="s", cap=600, **options):
+    """A main context of a small cap."""
+    return rm.MainContext(hippo, session, **{"max_main_context_tokens": cap, **options})
+
+
+def kept(text):
+    """What the log holds of a turn's text."""
+    text = rm.storable(text)
+    return text if text.strip() else "(no text)"
+
+
+def outsized(main):
+    """What the main context has above its cap, as figures and as a prompt."""
+    usage = main.usage()
+    assert usage["total"] == sum(usage[part] for part in ("core", "pages", "messages", "summary"))
+    return max(usage["total"], rm.tokens_of(main.prompt())) - usage["cap"]
+
+
+class ContextBesideAList(RuleBasedStateMachine):
+    """Random turns, pages, edits and restarts beside a plain list of all that was said."""
+
+    texts = st.one_of(st.sampled_from(LINES), st.text(max_size=300),
+                      st.builds("Crate {} stands in bay {}".format, st.integers(0, 99),
+                                st.integers(0, 9)))
+
+    def __init__(self):
+        super().__init__()
+        self.folder, self.clock = tempfile.mkdtemp(prefix="rm-context-"), Clock()
+        self.hippo = Hippocampus.open(self.folder, clock=self.clock)
+        self.main, self.other = context(self.hippo), context(self.hippo)
+        self.turns, self.gone, self.calls, self.orphaned = [], 0, 0, set()
+        self.main.core.append("human", "Name: Ann")
+        self.prefix = self.main.prefix()
+
+    def teardown(self):
+        self.hippo.close()
+        shutil.rmtree(self.folder)
+
+    def added(self, main, role, text, **options):
+        ident = main.add(role, text, **options)
+        self.turns.append((ident, role, kept(text) if not options.get("calls") or text.strip()
+                           else None))
+
+    @rule(role=st.sampled_from(["user", "assistant", "tool", "system"]), text=texts,
+          who=st.sampled_from([None, "Ann", "Аня " * 40]), other=st.booleans())
+    def say(self, role, text, who, other):
+        self.added(self.other if other else self.main, role, text, speaker=who)
+
+    @rule(n=st.integers(1, 4), text=texts, results=st.lists(texts, min_size=4, max_size=4))
+    def call(self, n, text, results):
+        self.calls += 1
+        calls = [{"id": f"c{self.calls}-{i}", "name": "look", "arguments": {"q": text[:40]}}
+                 for i in range(n)]
+        self.added(self.main, "assistant", text, calls=calls)
+        for call, result in zip(calls, results, strict=False):
+            self.added(self.main, "tool", "looked", result=result + ".", call_id=call["id"])
+            assert self.together(self.main)
+
+    def together(self, main):
+        """No call without its results, no result without its call, among those in the queue."""
+        asked = {call["id"] for item in main.messages for call in item.meta.get("calls", ())}
+        answers = {item.meta["call_id"] for item in main.messages if "call_id" in item.meta}
+        return answers <= asked | self.orphaned
+
+    @precondition(lambda self: self.turns)
+    @rule(data=st.data(), share=st.floats(0, 0.99))
+    def page_in(self, data, share):
+        ident = data.draw(st.sampled_from([i for i, _, _ in self.turns]))
+        item = self.main.hippo.get(ident)
+        text = item.meta.get("result") or item.text
+        shown = self.main.page_in(f"#{ident}", int(share * len(text)))
+        assert shown.startswith(f"# Page #{ident}, characters") and ident in self.main.read
+
+    @precondition(lambda self: self.turns)
+    @rule(data=st.data())
+    def page_out(self, data):
+        ident = data.draw(st.sampled_from([i for i, _, _ in self.turns]))
+        there = f"# Page #{ident}," in self.main.prompt()
+        assert self.main.page_out(ident) == there
+        assert f"# Page #{ident}," not in self.main.prompt()
+
+    @precondition(lambda self: self.turns)
+    @rule(data=st.data())
+    def forget(self, data):
+        turn = data.draw(st.sampled_from(self.turns))
+        self.orphaned |= {call["id"] for call in self.hippo.get(turn[0]).meta.get("calls", ())}
+        self.main.delete(turn[0])
+        self.turns.remove(turn)
+        self.gone += 1
+        self.main.refresh()
+        assert f"#{turn[0]} " not in self.main.prompt() and f"#{turn[0]}," not in self.main.prompt()
+
+    @rule()
+    def resume(self):
+        self.hippo.close()
+        self.hippo = Hippocampus.open(self.folder, clock=self.clock)
+        self.main, self.other = context(self.hippo), context(self.hippo)
+
+    @invariant()
+    def nothing_is_lost_and_the_cap_holds(self):
+        for main in (self.main, self.other):
+            main.refresh()
+            assert main.prefix() == self.prefix == main.prompt()[:len(self.prefix)]
+            assert outsized(main) <= 0
+            queue = ids(main.messages)
+            assert queue == [ident for ident, _, _ in self.turns][len(self.turns) - len(queue):]
+            usage = main.usage()
+            assert usage["turns"] == len(self.turns) + self.gone
+            assert len(self.turns) <= usage["evicted"] + len(queue) <= usage["turns"]
+            main.chat()
+        log = self.main.replay()
+        assert ids(log) == [ident for ident, _, _ in self.turns]
+        for item, (_, _, text) in zip(log, self.turns, strict=True):
+            assert item.text == text or text is None and item.text.startswith("look(")
+        assert self.hippo.check() == [] and self.hippo.traces(limit=9) == []
+
+
+TestContextBesideAList = ContextBesideAList.TestCase
+TestContextBesideAList.settings = settings(max_examples=10, stateful_step_count=15, phases=[Phase.generate])
+
+
+# === 28. Command line ===
 
 def test_the_demo_tells_the_whole_story_on_a_bare_python(tmp_path):
     ran = python("demo", HOME="/nonexistent", TMPDIR=str(tmp_path))
@@ -3172,7 +3300,7 @@ def modern_wire(tmp_path_factory):
         yield wire
 
 
-# === 24. MCP: the wire ===
+# === 27. MCP: the wire ===
 
 @pytest.mark.parametrize(("asked", "answered"), [
     *((version, version) for version in LEGACY), ("2099-01-01", "2025-11-25"),
@@ -3493,7 +3621,7 @@ def test_the_copied_file_serves_with_nothing_but_home_and_path(home, flags):
     assert not list(work.iterdir())                 # nothing is written where the client is
 
 
-# === 24. MCP: the six tools ===
+# === 27. MCP: the six tools ===
 
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory):
@@ -3757,7 +3885,7 @@ def test_no_tool_shows_another_projects_text_or_counts(home):
     assert found == [(canary, None)]
 
 
-# === 24. MCP: the official SDK and an independent probe ===
+# === 27. MCP: the official SDK and an independent probe ===
 
 def by_sdk(home, mode, arguments, steps):
     """Run the coroutine `steps(client)` on an mcp.Client over a new server."""
@@ -4432,7 +4560,7 @@ def test_the_copy_of_a_sleep_holds_what_a_running_server_wrote_last(home):
         assert "9317" in hippo.recall("code of the last fact 9317").items[0].text
 
 
-# === 25. Command line: processes ===
+# === 28. Command line: processes ===
 
 @pytest.mark.parametrize("name", ["brief", "sleep", "list"])
 def test_a_command_whose_reader_has_gone_ends_without_a_stray_line(home, name):
