@@ -3629,7 +3629,8 @@ def draft_of(brain: _Brain, text: object = None, *, kind: str = "episodic",
     if source and source.startswith("file:") and hashed is None:
         notes.append(f"{one_line(source, 200)} could not be read: its state stays unchecked")
     if key is not None:
-        _require(isinstance(key, str) and 0 < len(key.strip()) <= 500 and not _CONTROL.search(key),
+        _require(isinstance(key, str) and 0 < len(key.strip()) <= 500
+                 and not _CONTROL.search(key) and "\n" not in key,
                  f"key={_shown(key)} is not a name of 1 to 500 characters on one line")
         notes += [f"untrusted text takes no key: {key!r} left as it was"] if doubt else []
         key = None if doubt else clean(key).strip()
@@ -5785,9 +5786,9 @@ class MainContext:
         scope_key(scope or GLOBAL)
         self.hippo, self.scope = hippo, clean(scope or GLOBAL)
         self.core = CoreMemory(hippo, self.scope)
-        named = clean(str(session_id or "")).strip() or hippo.session_id or os.urandom(6).hex()
+        named = clean(str(session_id or ""))
+        self.session_id = named if named.strip() else hippo.session_id or os.urandom(6).hex()
         _require(len(named) <= 200, f"session_id={_shown(named)} has more than 200 characters")
-        self.session_id = named
         self.cap, self.max_messages = max_main_context_tokens, max_messages
         self._count, self._summariser = count_tokens, summariser
         self._unsaved: list[int] = []           # read, and not yet in the ledger
