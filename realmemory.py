@@ -4383,6 +4383,10 @@ def keyed(brain: _Brain, draft: Draft) -> WriteResult:
     _require(draft.origin in TRUSTED or row["origin"] not in TRUSTED, f"key={draft.key!r}: text of "
              f"origin {draft.origin!r} may not replace what {row['origin']!r} said; leave the key "
              "out")
+    if draft.text == row["text"] and not _kept_apart(draft, row["scope_id"], row):
+        decision = Decision("reinforce", row["id"], (), 0.0, 1.0, "same", "said again under its key")
+        reinforce(brain, row, draft, decision)
+        return WriteResult(row["id"], False, decision)
     result = _revise(brain, row, draft)
     if result.memory_id != row["id"]:
         store.run("UPDATE traces SET key = ? WHERE id = ?", draft.key, result.memory_id)
@@ -5855,7 +5859,8 @@ class MainContext:
     def _turn(self, item: Item) -> _Turn:
         role = str(item.meta.get("role") or _ROLE_OF.get(item.origin, "user"))
         text, room = str(item.meta.get("result") or item.text), int(self.cap * self._share)
-        if len(text) > room and self._cost(text) > room:        # a token has a character or more
+        # A token has a character or more; of a long text mostly the start is enough to tell.
+        if len(text) > room and any(self._cost(part) > room for part in (text[:16 * room], text)):
             size = self._fitting(text, 0, room // 2)
             text = (f"{text[:size]}\n[characters 0 to {size:,} of {len(text):,}; "
                     f"page_in(\"#{item.memory_id}\", {size}) reads on]")

@@ -3170,6 +3170,14 @@ def test_a_long_message_is_an_excerpt_that_pages_read_on_to_its_end(hippo, text)
     assert seen == text and main.page_out(ident) and not main.page_out(ident)
 
 
+def test_of_an_endless_text_only_the_start_is_counted(hippo):
+    counted = []
+    main = context(hippo, count_tokens=lambda text: counted.append(len(text)) or len(text))
+    for text in ("a\n" * 100_000, "x" * 200_000, "支" * 50_000):
+        main.add("user", text)
+    assert sum(counted) < 100_000 and outsized(main) <= 0
+
+
 def test_of_the_pages_the_longest_unused_leaves_first_and_before_any_turn(hippo):
     main = context(hippo, cap=1_000)
     a, b, c = put(hippo, *(f"{name} " * 60 for name in ("anvil", "bellows", "crucible")),
@@ -3683,6 +3691,7 @@ def test_a_key_names_one_current_text_and_keeps_the_history(hippo):
     second = main.archival_memory_insert("Ann lives in Oslo", key="user.city")
     third = main.archival_memory_insert("Ann lives in Oslo", key="user.city")
     assert second.created and not third.created and third.memory_id == second.memory_id
+    assert hippo.store.value("SELECT reinforcements FROM traces WHERE id = ?", third.memory_id) == 1
     item = main.get("user.city")
     assert (item.text, item.key, item.memory_id) == ("Ann lives in Oslo", "user.city",
                                                      second.memory_id)
