@@ -4384,7 +4384,8 @@ def keyed(brain: _Brain, draft: Draft) -> WriteResult:
              f"origin {draft.origin!r} may not replace what {row['origin']!r} said; leave the key "
              "out")
     if draft.text == row["text"] and not _kept_apart(draft, row["scope_id"], row):
-        decision = Decision("reinforce", row["id"], (), 0.0, 1.0, "same", "said again under its key")
+        decision = Decision("reinforce", row["id"], (), 0.0, 1.0, "same",
+                            "said again under its key")
         reinforce(brain, row, draft, decision)
         return WriteResult(row["id"], False, decision)
     result = _revise(brain, row, draft)
@@ -5112,9 +5113,13 @@ class Hippocampus(_Brain):
                          start=_time(start, "start"), end=_time(end, "end"))
 
     def replay(self, session_id: str, *, scope: str | None = None) -> list[Item]:
-        """What happened in a session: its turns in order, tool calls and results in `meta`."""
-        return self._items("session_id = ? AND scope_id IN (SELECT id FROM scopes WHERE log_of > 0)"
-                           " ORDER BY id", clean(str(session_id)), scope=scope)
+        """What happened in a session: its turns in order, tool calls and results in `meta`; where
+        `scope` has no such session, those of a global one."""
+        with self.store.reading():
+            logs = [self.store.log_id(one) for one in self.store.visible(scope, False)]
+        turns = (self._items("session_id = ? AND scope_id = ? ORDER BY id", clean(str(session_id)),
+                             log, scope=scope) for log in logs)
+        return next(filter(None, turns), [])
 
     def written_since(self, since: object, *, scope: str | None = None,
                       limit: int = 1_000) -> list[Item]:
@@ -6253,6 +6258,8 @@ class MainContext:
         _require(isinstance(n, int) and 0 <= n <= 1_000, f"n={_shown(n)} is not from 0 to 1000")
         item = self._item(memory_id)
         turns = self.replay(item.session_id) if item.session_id else []
+        if item.scope == f"{GLOBAL} (conversation)":    # a project's may have the same name
+            turns = self.hippo.replay(str(item.session_id))
         places = [at for at, turn in enumerate(turns) if turn.memory_id == item.memory_id] or [
             at for at, turn in enumerate(turns) if turn.turn_id == item.turn_id]
         return self._seen(turns[max(0, places[0] - n):places[0] + n + 1] if places else [item])

@@ -3292,6 +3292,35 @@ def test_another_projects_sessions_blocks_and_records_are_never_seen(hippo):
     assert cited.read == () and cited.text.count("no such record") == 2
 
 
+def test_a_global_session_of_the_same_name_is_another_one(hippo):
+    everywhere, shop = context(hippo), context(hippo, scope="shop")
+    first = [everywhere.add("user", f"Crate {i} stands outside") for i in range(3)]
+    assert ids(shop.replay()) == first          # the project has none yet
+    own = [shop.add("user", f"Crate {i} stands in the shop") for i in range(3)]
+    assert ids(shop.replay()) == ids(shop.messages) == own
+    assert ids(everywhere.replay()) == ids(everywhere.messages) == first
+    assert ids(shop.around(first[1])) == first and ids(shop.around(own[1])) == own
+
+
+def test_a_session_follows_a_restore_and_a_fork(hippo):
+    main = context(hippo, cap=400)
+    for i in range(20):
+        main.add("user", f"Crate {i} stands in bay {i * 7}")
+    before, copy = ids(main.replay()), hippo.backup()
+    for i in range(20, 40):
+        main.add("user", f"Crate {i} stands in bay {i * 7}")
+    hippo.restore(copy)
+    added = main.add("user", "after the restore")
+    assert ids(main.replay()) == [*before, added] and main.messages[-1].memory_id == added
+    if (child := os.fork()) == 0:
+        main.add("user", "from the child")
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    main.add("user", "from the parent")
+    assert [item.text for item in main.messages[-2:]] == ["from the child", "from the parent"]
+    assert main.usage()["turns"] == 23 and outsized(main) <= 0 and hippo.check() == []
+
+
 def test_a_read_only_store_shows_all_and_takes_nothing(alone, clock):
     with Hippocampus.open(alone, clock=clock) as hippo:
         main = context(hippo)
