@@ -5914,9 +5914,13 @@ class MainContext:
         _require(isinstance(role, str) and role in ROLES,
                  f"role={_shown(role)}; give one of {', '.join(ROLES)}")
         calls = [*calls]
-        _require(all(isinstance(part, str) for part in (text, result or "", reasoning)) and all(
-            isinstance(call, Mapping) and isinstance(call.get("name"), str) for call in calls),
-            "text, result and reasoning are texts, each call a mapping with id, name and arguments")
+        texts = [text, result or "", reasoning, call_id or "", *(
+            part for call in calls if isinstance(call, Mapping)
+            for part in (call.get("name"), call.get("id") or ""))]
+        _require(all(isinstance(part, str) for part in texts) and all(
+            isinstance(part, Mapping) for part in (meta or {}, *calls)),
+            "text, result, reasoning and call_id are texts, meta is a mapping, and each call one "
+            "with id, name and arguments")
         _require(len(result or "") <= MAX_TEXT_CHARS, "the result is too long: split it")
         calls = [{"id": call.get("id"), "name": call["name"], "arguments": call.get(
             "arguments") or {}} for call in calls]
@@ -6201,7 +6205,7 @@ class MainContext:
                                kind: str = "semantic", when: object = None) -> WriteResult:
         """Write a record behind the gate; cited to this session and the user's latest turn where no
         source is given.  What repeats a record that this session read is not written again."""
-        if not key:
+        if not key and isinstance(text, str):
             with self.hippo.store.reading():
                 rows = self.hippo.store.traces(self.read)
             for row in rows.values():
@@ -6569,6 +6573,10 @@ def _message(raw: Any) -> Reply:
         given = about.get("arguments", about.get("input"))
         with suppress(ValueError, RecursionError):
             given = json.loads(given) if isinstance(given, str) else given
+        try:
+            to_json(given)
+        except (ValueError, RecursionError):    # `_called` refuses what is no mapping
+            given = "(NaN, or nested too deeply)"
         ident = str(call.get("id") or "")
         ident = f"call-{i + 1}" if ident in ("", *(row["id"] for row in rows)) else ident
         rows.append({"id": ident, "name": str(about.get("name")),

@@ -3007,6 +3007,9 @@ def test_any_session_id_is_resumed_by_the_same_one(hippo, name):
     lambda m: m.add("assistant", "x", calls=["f"]), lambda m: m.add("assistant", "x", calls=[{}]),
     lambda m: m.add("assistant", "x", calls=[{"name": 5}]),
     lambda m: m.add("user", "x", when="soon"),
+    lambda m: m.add("user", "x", meta=[1]), lambda m: m.add("tool", "x", call_id=["a"]),
+    lambda m: m.add("assistant", "x", calls=[{"name": "f", "id": ["a"]}]),
+    lambda m: m.archival_memory_insert(5), lambda m: m.archival_memory_search(None),
     lambda m: m.add("user", "x", meta={"a": math.nan}), lambda m: m.add("user", "x", speaker=["a"]),
     lambda m: m.page_in("#1", -1), lambda m: m.page_in("#1", 10**9), lambda m: m.page_in("#1", "0"),
     lambda m: m.page_in("1,1, 2"), lambda m: m.page_in(None), lambda m: m.page_in("all"),
@@ -3994,6 +3997,9 @@ def test_a_bad_call_comes_back_as_an_error_that_the_model_can_act_on(hippo):
         raise {"value": ValueError, "zero": ZeroDivisionError, "runtime": RuntimeError,
                "attribute": AttributeError}[kind](f"the {kind} broke")
 
+    bottomless = {}
+    for _ in range(5_000):
+        bottomless = {"a": bottomless}
     own = {"broken": broken, "nan": lambda: math.nan, "none": lambda: None, "empty": lambda: "",
            "object": lambda: object(), "huge": lambda: "x" * 3_000_000}
     steps = [
@@ -4001,6 +4007,11 @@ def test_a_bad_call_comes_back_as_an_error_that_the_model_can_act_on(hippo):
         ({"calls": [{"name": "broken", "arguments": "{bad"}]}, "no JSON object: '{bad'"),
         ({"calls": [{"name": "broken", "arguments": [1]}]}, r"no JSON object: \[1\]"),
         (call_of("broken", colour="red"), "TypeError.*colour"),
+        (call_of("page_in", handle="1", offset=math.nan), "no JSON object.*NaN"),
+        ({"calls": [{"name": "broken", "arguments": '{"kind": NaN}'}]}, "no JSON object.*NaN"),
+        ({"calls": [{"name": "broken", "arguments": '{"kind": 1e999}'}]}, "no JSON object.*NaN"),
+        ({"calls": [{"name": "broken", "arguments": "[" * 100_000}]}, "no JSON object"),
+        (call_of("broken", kind=bottomless), "no JSON object.*deep"),
         (call_of("archival_memory_search", query=["x"]), "query.*not a plain text"),
         (call_of("archival_memory_search", top_k=3), "query.*missing"),
         (call_of("archival_memory_insert", text="x y", tags=5), "tags"),
