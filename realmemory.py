@@ -6188,16 +6188,16 @@ class MainContext:
     def _refuse_untrusted(self, text: str) -> None:
         """Raises InvalidInput for text that an untrusted record, read here, brought."""
         _require(isinstance(text, str), f"text={_shown(text)} is no text")
-        store, plain = self.hippo.store, fold(text).strip()
+        store, plain = self.hippo.store, " ".join(fold(text).split())
         with store.reading():
             rows = store.rows(
                 f"SELECT id, text, meta FROM traces WHERE quarantined = 1 AND (id {SQL_IN} OR "
                 f"session_id = ?) AND scope_id {SQL_IN}", to_json([*self.read]), self.session_id,
                 to_json(store.visible(self.scope, False, logs=True)))
         for row in rows if len(plain) > 11 else ():
-            held = row["text"] + "\n" + str(json.loads(row["meta"] or "{}").get("result", ""))
-            _require(plain not in fold(held), f"the text is of the untrusted #{row['id']} and does "
-                     "not enter core memory")
+            held = f"{row['text']} {json.loads(row['meta'] or '{}').get('result', '')}"
+            _require(plain not in " ".join(fold(held).split()), "the text is of the untrusted "
+                     f"#{row['id']} and does not enter core memory")
 
     def archival_memory_insert(self, text: str, tags: Iterable[str] = (),
                                session_id: str | None = None, turn_id: str | None = None,
