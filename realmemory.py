@@ -3932,22 +3932,23 @@ def _plain_data(meta: Mapping[str, Any]) -> dict[str, Any]:
 
 # A source "file:PATH", "file:PATH#L3" or "file:PATH#L3-L9" is kept with a hash of those lines, and
 # looked at again whenever the trace is shown: no process is started, nothing but the state is told.
-_FILE = Regex(r"file:(?://(?=/))?(.+?)(?:#L?(\d{1,9})(?:-L?(\d{1,9}))?)?", re.S)
+_FILE = Regex(r"file:(?://(?=/))?(.+?)(?:#L(\d{1,9})(?:-L?(\d{1,9}))?)?", re.S)
 CITED_BYTES = 10_000_000            # larger files are not looked at
 
 
 @lru_cache(maxsize=64)
-def _lines_at(path: str, _mtime_ns: int, _size: int) -> list[str]:
-    with open(path, encoding="utf-8", errors="replace") as file:
-        return [line.rstrip() for line in file]
+def _lines_at(path: str, _mtime_ns: int, size: int) -> list[str]:
+    with open(path, encoding="utf-8-sig", errors="replace") as file:
+        return [line.rstrip() for line in file.read(size).removesuffix("\n").split("\n")]
 
 
 def _lines_of(path: str) -> list[str] | None:
-    """The lines of a regular file of at most CITED_BYTES, read anew when it has changed."""
+    """The lines of a regular file of at most CITED_BYTES, read anew when it has changed.  What
+    says that it is empty is not opened: in /proc that may be endless."""
     with suppress(OSError, ValueError):
         status = os.stat(path)
         if status.st_mode & 0o170000 == 0o100000 and status.st_size <= CITED_BYTES:
-            return _lines_at(path, status.st_mtime_ns, status.st_size)
+            return _lines_at(path, status.st_mtime_ns, status.st_size) if status.st_size else []
     return None
 
 
@@ -3966,8 +3967,9 @@ def cited_file(source: str) -> tuple[str, str | None]:
         return source, None
     path, first, last = os.path.abspath(os.path.expanduser(match[1])), match[2], match[3]
     span = f"#L{first}-L{last or first}" if first else ""
-    lines = _lines_of(path)
-    cited = lines[int(first) - 1:int(last or first)] if lines and first and int(first) else lines
+    cited = lines = _lines_of(path)
+    if lines and first:
+        cited = lines[int(first) - 1:int(last or first)] if int(first) else []
     return f"file:{path}{span}", _span_hash(cited) if cited else None
 
 
@@ -4020,6 +4022,7 @@ def draft_of(brain: _Brain, text: object = None, *, kind: str = "episodic",
         raise InvalidInput(f"kind={_shown(kind)}, origin={_shown(origin)}; kinds are "
                            f"{', '.join(KINDS)}, origins {', '.join(ORIGINS)}")
     text, secrets = redacted(storable(text))
+    _require(bool(text.strip()), "text holds nothing but NULs; give a visible character")
     scope_key(scope or GLOBAL)
     scope_key(scope := clean(scope or GLOBAL))
     named, about = _source(names), _plain_data(meta) if meta else {}
@@ -4035,7 +4038,8 @@ def draft_of(brain: _Brain, text: object = None, *, kind: str = "episodic",
     if source and source.startswith("file:") and hashed is None:
         notes.append(f"{one_line(source, 200)} could not be read: its state stays unchecked")
     if key is not None:
-        _require(isinstance(key, str) and 0 < len(key.strip()) <= 500 and not _CONTROL.search(key),
+        _require(isinstance(key, str) and 0 < len(key.strip()) <= 500
+                 and not _CONTROL.search(key) and "\n" not in key,
                  f"key={_shown(key)} is not a name of 1 to 500 characters on one line")
         if not doubt and origin != "user" and protected(key):
             doubt = f"under a key that is the user's to write ({key})"
@@ -4791,6 +4795,11 @@ def keyed(brain: _Brain, draft: Draft) -> WriteResult:
     _require(draft.origin in TRUSTED or row["origin"] not in TRUSTED, f"key={draft.key!r}: text of "
              f"origin {draft.origin!r} may not replace what {row['origin']!r} said; leave the key "
              "out")
+    if draft.text == row["text"] and not _kept_apart(draft, row["scope_id"], row):
+        decision = Decision("reinforce", row["id"], (), 0.0, 1.0, "same",
+                            "said again under its key")
+        reinforce(brain, row, draft, decision)
+        return WriteResult(row["id"], False, decision)
     result = _revise(brain, row, draft)
     if result.memory_id != row["id"]:
         store.run("UPDATE traces SET key = ? WHERE id = ?", draft.key, result.memory_id)
@@ -4860,6 +4869,9 @@ def _reflect(brain: _Brain, rows: Mapping[int, sqlite3.Row], reward: float) -> R
     return Reflection(len(rows), strengths)
 
 
+READ_KEPT = 400                     # ids that a context's ledger and a summary's line hold
+
+
 class Forgotten(Record):
     """What `forget` removed, and where the text may still be."""
 
@@ -4906,13 +4918,17 @@ def _forget(brain: _Brain, row: sqlite3.Row) -> dict[str, int]:
                for table, where in _SHOWING.items()}
     removed["journal"] = store.run("UPDATE events SET data = NULL, trace_id = NULL "
                                    f"WHERE trace_id = :id OR {_ASKED}", **about).rowcount
-    for scope, session, state in store.rows(
-            "SELECT * FROM contexts WHERE instr(state, ?)", str(ident)):
+    for scope, session, state in store.rows("SELECT * FROM contexts"):
         about = json.loads(state)
-        about |= {"pages": [page for page in about["pages"] if page[0] != ident],
-                  "summary": [line for line in about["summary"] if ident not in line[0]]}
-        store.run("UPDATE contexts SET state = ? WHERE scope_id = ? AND session_id = ?",
-                  to_json(about), scope, session)
+        shows = {"pages": [page for page in about["pages"] if page[0] != ident],
+                 "summary": [line for line in about["summary"] if ident not in line[0] and (
+                     len(line[0]) < READ_KEPT or ident > line[0][0])]}  # older ids were cut off
+        if any(shows[key] != about[key] for key in shows):
+            store.run("UPDATE contexts SET state = ? WHERE scope_id = ? AND session_id = ?",
+                      to_json({**about, **shows}), scope, session)
+    # A tool's result, as the model saw it, may quote what it found (`run_agent` names the ids).
+    store.run("UPDATE traces SET meta = json_remove(meta, '$.result') WHERE origin = 'tool' AND "
+              "meta IS NOT NULL AND instr(text || ',', ?)", f" #{ident},")
     for other in store.traces(beside - {ident}).values():
         store.add_pointers(now, "reindex", other["scope_id"], other["id"],
                            store.pointers_of(other), None)
@@ -5463,9 +5479,7 @@ class Hippocampus(_Brain):
         with self.writing():
             asked, row = head()
             drafted = drafted if row["id"] == drafted_for else draft()
-            _require(self.store.value("SELECT log_of FROM scopes WHERE id = ?", row["scope_id"])
-                     is None, f"revise: #{row['id']} is a turn of a conversation and stays as it "
-                     "was said; remember what holds now")
+            self._refuse_turn(row)
             _require(origin in TRUSTED or row["origin"] not in TRUSTED, f"revise: text of origin "
                      f"{origin!r} may not replace what {row['origin']!r} said; remember it instead")
             _require(not drafted.quarantine, f"revise: the new text is {drafted.quarantine} and "
@@ -5491,7 +5505,15 @@ class Hippocampus(_Brain):
         The others stay as its history; every wording is still found.
         """
         with self.writing():
-            return _merge(self, self._rows(ids, "ids"))
+            rows = self._rows(ids, "ids")
+            for row in rows.values():
+                self._refuse_turn(row)
+            return _merge(self, rows)
+
+    def _refuse_turn(self, row: sqlite3.Row) -> None:
+        of = self.store.value("SELECT log_of FROM scopes WHERE id = ?", row["scope_id"])
+        _require(of is None, f"#{row['id']} is a turn of a conversation and stays as it was said; "
+                 "remember what holds now")
 
     def forget(self, memory_id: int) -> Forgotten:
         """Remove a trace for good: rows, terms, postings, links, variants, journal, free pages.
@@ -5573,7 +5595,8 @@ class Hippocampus(_Brain):
         """
         roles = [roles] if isinstance(roles, str) else list(roles)
         for role in roles:
-            _require(role in ROLES, f"roles: {_shown(role)}; there are {', '.join(ROLES)}")
+            _require(isinstance(role, str) and role in ROLES,
+                     f"roles: {_shown(role)}; there are {', '.join(ROLES)}")
         _require(isinstance(query, str), f"query={_shown(query)} is not a string")
         _whole(k, "k", 1_000)
         return _recalled(self, query, k=k, scope=scope or None, all_scopes=False, log=True,
@@ -5582,9 +5605,13 @@ class Hippocampus(_Brain):
                          start=_time(start, "start"), end=_time(end, "end"))
 
     def replay(self, session_id: str, *, scope: str | None = None) -> list[Item]:
-        """What happened in a session: its turns in order, tool calls and results in `meta`."""
-        return self._items("session_id = ? AND scope_id IN (SELECT id FROM scopes WHERE log_of > 0)"
-                           " ORDER BY id", str(session_id), scope=scope)
+        """What happened in a session: its turns in order, tool calls and results in `meta`; where
+        `scope` has no such session, those of a global one."""
+        with self.store.reading():
+            logs = [self.store.log_id(one) for one in self.store.visible(scope, False)]
+        turns = (self._items("session_id = ? AND scope_id = ? ORDER BY id", clean(str(session_id)),
+                             log, scope=scope) for log in logs)
+        return next(filter(None, turns), [])
 
     def written_since(self, since: object, *, scope: str | None = None,
                       limit: int = 1_000) -> list[Item]:
@@ -5595,7 +5622,8 @@ class Hippocampus(_Brain):
 
     def lookup(self, key: str, *, scope: str | None = None) -> Item:
         """The current trace under a key, of the scope before global; NotFound where none stands."""
-        found = self._items("key = ? AND valid_to IS NULL ORDER BY scope_id = 1", key, scope=scope)
+        found = self._items("key = ? AND valid_to IS NULL ORDER BY scope_id = 1",
+                            clean(str(key)).strip(), scope=scope)
         if not found:
             raise NotFound(f"nothing stands under the key {_shown(key)} in {scope or GLOBAL!r}")
         return found[0]
@@ -6001,9 +6029,9 @@ BLOCK_CHARS = 2_000                 # of a core block, as in MemGPT
 CORE = {"persona": "who the agent is and how it speaks",
         "human": "what is known of the user", "task": "what is being done now"}
 _ROLE_OF = {"user": "user", "agent": "assistant", "tool": "tool"}
+_OWN = ("role", "calls", "call_id", "result", "reasoning")      # names in a turn's meta
 PAGE_SHARE, RULES_SHARE, SUMMARY_SHARE = 0.25, 0.15, 0.1    # shares of the cap, each at most
 EVICT_TO = 0.7                      # share of the cap that is left when it was passed
-READ_KEPT = 400                     # ids in the ledger of what a session read
 
 
 def tokens_of(text: str) -> int:
@@ -6078,30 +6106,34 @@ class CoreMemory:
 
     def put(self, label: str, **fields: Any) -> Block:
         """Make a block, or change fields: value, description, limit, read_only, metadata."""
-        _require(isinstance(label, str) and re.fullmatch(r"[\w][\w ./-]{0,99}", label) is not None,
-                 f"label={_shown(label)}; give 1 to 100 letters, digits, dots, dashes or slashes")
-        old = self.blocks().get(label) or self._new(label)
-        return self._write(old, old._replace(**fields))
+        _require(fields.keys() <= set(Block._fields[1:]), f"{label}: there are no fields "
+                 f"{_shown([*fields])}; there are {', '.join(Block._fields[1:])}")
+        return self._write(label, lambda old: old._replace(**fields), made=True)
 
     def append(self, label: str, text: str, *, expected: str | None = None) -> Block:
         """Add a line to a block; with `expected`, only where its value is still this."""
-        old = self._editable(label, expected)
-        _require(bool(text.strip()), f"{label}: the text is blank; give a visible character")
-        return self._write(old, old._replace(value=f"{old.value}\n{text}" if old.value else text))
+        _require(isinstance(text, str) and bool(storable(text).strip()),
+                 f"{label}: the text is blank; give a visible character")
+        return self._write(label, lambda old: old._replace(
+            value=f"{old.value}\n{text}" if old.value else text), expected, model=True)
 
     def replace(self, label: str, old_text: str, new_text: str, *,
                 expected: str | None = None) -> Block:
         """Change the one place of a block where `old_text` stands; "" takes it out."""
-        old = self._editable(label, expected)
-        n = old.value.count(old_text) if old_text else 0
-        lines = [str(i) for i, line in enumerate(old.value.split("\n"), 1)
-                 if old_text.split("\n")[0] in line] if n else []
-        _require(n == 1, f"{label}: the old text stands there {n} times, not once"
-                 + (f", on lines {', '.join(lines)}: give more of the text around it" if n else
-                    f": copy it exactly from its {len(old.value)} characters {_shown(old.value)}"))
-        value = old.value.replace(old_text, new_text)
-        _require(bool(value.strip()), f"{label}: this would clear the block; say what holds now")
-        return self._write(old, old._replace(value=value))
+        _require(isinstance(old_text, str) and isinstance(new_text, str),
+                 f"{label}: the old and the new text are texts")
+
+        def changed(old: Block) -> Block:
+            places = [match.start() for match in re.finditer(
+                f"(?={re.escape(old_text)})", old.value)] if old_text else []
+            lines = ", ".join(str(1 + old.value.count("\n", 0, at)) for at in places[:20])
+            _require(len(places) == 1, f"{label}: the old text stands there {len(places)} times, "
+                     "not once" + (f", on lines {lines}: give more of the text around it" if places
+                                   else f": copy it exactly from its {len(old.value)} characters "
+                                   f"{_shown(old.value)}"))
+            return old._replace(value=old.value.replace(old_text, new_text))
+
+        return self._write(label, changed, expected, model=True)
 
     def undo(self, label: str) -> Block:
         """Take the latest edit that was not undone back."""
@@ -6123,31 +6155,33 @@ class CoreMemory:
                 "AND scope_id = ? ORDER BY e.id", label,
                 self.hippo.store.scope_id(self[label].scope))]
 
-    def _editable(self, label: str, expected: str | None) -> Block:
-        block = self[label]
-        _require(not block.read_only, f"{label}: the block is read-only")
-        _require(expected is None or block.value == expected, f"{label}: the block was changed "
-                 f"meanwhile; it says now {_shown(block.value)}")
-        return block
-
-    def _write(self, old: Block, new: Block, *, trusted: bool = False) -> Block:
-        """Check a block and write it, unless somebody changed it since it was `old`."""
-        _require(all(isinstance(value, str) for value in (new.value, new.description)) and
-                 isinstance(new.metadata, dict), f"{new.label}: value and description take text, "
-                 "metadata a mapping")
-        _whole(new.limit, "limit", 10**7)
-        new = new._replace(value=clean(new.value), description=clean(new.description),
-                           metadata=_plain_data(new.metadata), read_only=bool(new.read_only))
-        over = len(new.value) - new.limit
-        _require(over <= 0, f"{new.label}: {len(new.value):,} characters are {over:,} over the "
-                 f"limit of {new.limit:,}; shorten it, or keep in archival what is seldom used")
-        doubt = suspicion(new.value) or suspicion(new.description)
-        _require(trusted or not doubt or new.value == old.value, f"{new.label}: the text is "
-                 f"{doubt}; untrusted text does not enter core memory")
+    def _write(self, label: str, change: Callable[[Block], Block], expected: str | None = None, *,
+               model: bool = False, made: bool = False, trusted: bool = False) -> Block:
+        """Change a block as it is now, in one transaction; by a `model` not a read-only one."""
+        _require(isinstance(label, str) and re.fullmatch(r"[\w][\w ./-]{0,99}", label) is not None,
+                 f"label={_shown(label)}; give 1 to 100 letters, digits, dots, dashes or slashes")
         with self.hippo.writing():
-            now = self.blocks().get(new.label)
-            _require(now is None or now.value == old.value, f"{new.label}: the block was changed "
-                     "meanwhile; read it again")
+            old = self.blocks().get(label) or (self._new(label) if made else self[label])
+            _require(not (model and old.read_only), f"{label}: the block is read-only")
+            _require(expected is None or old.value == expected, f"{label}: the block was changed "
+                     f"meanwhile; it says now {_shown(old.value)}")
+            new = change(old)
+            _require(all(isinstance(value, str) for value in (new.value, new.description, new.scope)
+                         ) and isinstance(new.metadata, dict),
+                     f"{label}: value, description and scope take text, metadata a mapping")
+            _whole(new.limit, "limit", 10**7)
+            new = new._replace(value=clean(new.value), description=clean(new.description),
+                               metadata=_plain_data(new.metadata), read_only=bool(new.read_only))
+            over = len(new.value) - new.limit
+            _require(over <= 0, f"{label}: {len(new.value):,} characters are {over:,} over the "
+                     f"limit of {new.limit:,}; shorten it, or keep in archival what is seldom used")
+            _require(bool(new.value.strip()) or not old.value.strip(),
+                     f"{label}: this would clear the block; say what holds now")
+            doubt = "" if trusted else next(filter(None, (
+                suspicion(now) for now, was in ((new.value, old.value), (
+                    new.description, old.description)) if now != was)), "")
+            _require(not doubt, f"{label}: the text is {doubt}; untrusted text does not enter core "
+                     "memory")
             return self._store(new, before=old.value)
 
     def _store(self, block: Block, before: str | None = None) -> Block:
@@ -6168,11 +6202,13 @@ class CoreMemory:
 
     def agent_file(self, name: str = "realmemory") -> dict[str, Any]:
         """The blocks as a Letta agent file, version 2."""
-        rows = [{"id": f"block-{i}", **{key: value for key, value in block._asdict().items()
-                                        if key != "scope"}, **block.metadata.get("letta", {})}
-                for i, block in enumerate(self.blocks().values())]
-        for row in rows:
-            row["metadata"] = {k: v for k, v in row["metadata"].items() if k != "letta"}
+        rows: list[dict[str, Any]] = []
+        for label, block in self.blocks().items():
+            about = dict(block.metadata)
+            extra = about.pop("letta") if isinstance(about.get("letta"), dict) else {}
+            rows.append({"id": f"block-{label}", **extra, **{
+                key: value for key, value in block._asdict().items() if key != "scope"},
+                "metadata": about})
         empty: dict[str, Any] = {key: [] for key in ("groups", "files", "sources", "tools",
                                                      "mcp_servers")}
         agent = {"id": "agent-0", "name": name, "block_ids": [row["id"] for row in rows],
@@ -6190,23 +6226,28 @@ class CoreMemory:
         mapping; {label: "imported" or why not}.  `trusted` lets directive-shaped values in."""
         said: dict[str, str] = {}
         for row in agent_blocks(data):
-            label, value = str(row.get("label")), str(row.get("value") or "")
-            known = {"id", "label", "value", "description", "limit", "read_only", "metadata"}
-            about = dict(row.get("metadata") or row.get("metadata_") or {})
-            if extra := {k: v for k, v in row.items() if k not in known and k != "metadata_"}:
-                about["letta"] = extra
+            label = str(row.get("label"))
             try:
-                old = self.blocks().get(label) or self._new(label)
-                limit = row.get("limit") or old.limit
-                self.put(label, limit=max(limit, old.limit, len(old.value)))
-                self._write(self[label], old._replace(
-                    value=value, limit=max(int(limit), len(value)), metadata=about,
-                    description=str(row.get("description") or old.description),
-                    read_only=bool(row.get("read_only"))), trusted=trusted)
+                self._take(label, row, trusted)
                 said[label] = "imported"
             except InvalidInput as error:
                 said[label] = str(error)
         return said
+
+    def _take(self, label: str, row: Mapping[str, Any], trusted: bool) -> None:
+        """Write a row of an agent file; what no block has is kept for `agent_file`."""
+        value, limit = row.get("value") or "", row.get("limit")
+        about = row.get("metadata") or row.get("metadata_") or {}
+        _require(isinstance(value, str) and isinstance(about, dict),
+                 f"{label}: value takes text, metadata a mapping")
+        _whole(limit or 1, "limit", 10**7)
+        known = {"label", "value", "description", "limit", "read_only", "metadata", "metadata_"}
+        if extra := {key: told for key, told in row.items() if key not in known}:
+            about = {**about, "letta": extra}
+        self._write(label, lambda old: old._replace(
+            value=value, limit=max(limit or old.limit, len(value)), metadata=about,
+            description=str(row.get("description") or old.description),
+            read_only=bool(row.get("read_only"))), made=True, trusted=trusted)
 
 
 def _block(row: sqlite3.Row) -> Block:
@@ -6220,18 +6261,17 @@ def agent_blocks(data: object) -> list[dict[str, Any]]:
     >>> agent_blocks('"{\\\\"human\\\\": \\\\"Ann\\\\"}"')
     [{'label': 'human', 'value': 'Ann'}]
     """
-    with suppress(ValueError, RecursionError):
+    with suppress(ValueError, RecursionError, AttributeError, TypeError, LookupError):
         for _ in range(2):              # published samples are JSON inside a JSON string
             data = json.loads(data) if isinstance(data, (str, bytes)) else data
-    if isinstance(data, dict):
-        agents = data.get("agents")
-        rows = data.get("blocks") or data.get("core_memory") or (
-            data["memory"].get("blocks") if isinstance(data.get("memory"), dict) else None)
-        if isinstance(agents, list) and agents and isinstance(rows, list):
-            used = set(agents[0].get("block_ids") or [row.get("id") for row in rows])
+        given: Any = data               # what has another shape than these raises one of the above
+        rows = given.get("blocks") or given.get("core_memory") or (
+            given["memory"]["blocks"] if "blocks" in (given.get("memory") or ()) else None)
+        if given.get("agents") and rows:
+            used = given["agents"][0].get("block_ids") or [row.get("id") for row in rows]
             rows = [row for row in rows if row.get("id") in used]
-        if rows is None and data and all(isinstance(value, str) for value in data.values()):
-            rows = [{"label": label, "value": value} for label, value in data.items()]
+        if rows is None and given and all(isinstance(value, str) for value in given.values()):
+            rows = [{"label": label, "value": value} for label, value in given.items()]
         if isinstance(rows, list) and all(isinstance(row, dict) for row in rows):
             return rows
     raise InvalidInput(f"{_shown(data)} is neither a Letta agent file nor {{label: text}}")
@@ -6259,9 +6299,12 @@ class MainContext:
                  summariser: Callable[[str, Sequence[Item]], str] | None = None) -> None:
         _whole(max_main_context_tokens, "max_main_context_tokens", 10**9)
         _whole(1 if max_messages is None else max_messages, "max_messages", 10**9)
-        self.hippo, self.scope, self.core = hippo, scope or GLOBAL, CoreMemory(hippo, scope)
-        scope_key(self.scope)
-        self.session_id = clean(str(session_id or hippo.session_id or os.urandom(6).hex()))[:200]
+        scope_key(scope or GLOBAL)
+        self.hippo, self.scope = hippo, clean(scope or GLOBAL)
+        self.core = CoreMemory(hippo, self.scope)
+        named = clean(str(session_id or ""))
+        self.session_id = named if named.strip() else hippo.session_id or os.urandom(6).hex()
+        _require(len(named) <= 200, f"session_id={_shown(named)} has more than 200 characters")
         self.cap, self.max_messages = max_main_context_tokens, max_messages
         self._count, self._summariser = count_tokens, summariser
         self._unsaved: list[int] = []           # read, and not yet in the ledger
@@ -6273,12 +6316,28 @@ class MainContext:
     def _drop(self) -> None:
         self._queue: list[_Turn] = []
         self._last, self._epoch, self._held = 0, "", 0
-        self._state: dict[str, Any] = {}
+        self._share = PAGE_SHARE                # of the cap that a turn may take
+        self._state: dict[str, Any] = {"turns": 0, "out": 0, "summary": [], "pages": [], "read": [],
+                                       "evictions": 0, "evicted": 0, "page_ins": 0}
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """One write transaction on the session's state; where it fails all is read anew."""
+        try:
+            with self.hippo.writing():
+                self._sync()
+                yield
+                self._save()
+                self._sync()
+        except BaseException:
+            self._drop()
+            raise
 
     def refresh(self) -> None:
         """Take in what other processes did to this session."""
         with self.hippo.store.reading():
             self._sync()
+            self._fit()
 
     def _sync(self) -> None:
         """The state and the new turns, inside a transaction."""
@@ -6289,8 +6348,7 @@ class MainContext:
         log = store.log_id(store.scope_id(self.scope) or 0)
         stored = store.value("SELECT state FROM contexts WHERE scope_id = ? AND session_id = ?",
                              log, self.session_id)
-        self._state = {"turns": 0, "out": 0, "summary": [], "pages": [], "read": [], "evictions": 0,
-                       "evicted": 0, "page_ins": 0, **(json.loads(stored) if stored else {})}
+        self._state |= json.loads(stored) if stored else {}
         rows = store.rows(f"{SQL_TRACE} WHERE session_id = ? AND scope_id = ? AND id > ? "
                           "ORDER BY id", self.session_id, log, max(self._last, self._state["out"]))
         for row in rows:
@@ -6312,19 +6370,36 @@ class MainContext:
 
     def _turn(self, item: Item) -> _Turn:
         role = str(item.meta.get("role") or _ROLE_OF.get(item.origin, "user"))
-        text, room = str(item.meta.get("result") or item.text), int(self.cap * PAGE_SHARE)
-        if len(text) > room and self._count(text) > room:       # a token has a character or more
+        text, room = str(item.meta.get("result") or item.text), int(self.cap * self._share)
+        # A token has a character or more; of a long text mostly the start is enough to tell.
+        if len(text) > room and any(self._cost(part) > room for part in (text[:16 * room], text)):
             size = self._fitting(text, 0, room // 2)
             text = (f"{text[:size]}\n[characters 0 to {size:,} of {len(text):,}; "
                     f"page_in(\"#{item.memory_id}\", {size}) reads on]")
-        return _Turn(item, role, text, self._count("\n".join(_turn_lines(item, role, text))))
+        asked = called(item.meta.get("calls") or ())
+        asked = asked if len(asked) <= 4 * room else f"{asked[:4 * room]}..."
+        if asked and not item.text.startswith(asked[:200]):
+            text += f"\n{asked}"
+        lines = "\n".join([*_turn_lines(item, role, text), ""])
+        return _Turn(item, role, text, max(self._count(text), self._count(lines)))
+
+    def _cost(self, text: str) -> int:
+        """Tokens of a text as it is, or as it is quoted."""
+        return max(self._count(text), self._count("\n".join(_quoted(text))))
 
     def _fitting(self, text: str, offset: int, room: int) -> int:
         """How many characters from an offset on fit into `room` tokens; 1 at least."""
         size = 4 * room
-        while size > 1 and self._count(text[offset:offset + size]) > room:
+        while size > 1 and self._cost(text[offset:offset + size]) > room:
             size = size * 3 // 4
         return max(1, size)
+
+    def _fit(self) -> None:
+        """Show less of each turn while those that have to stay don't fit, inside a transaction."""
+        while self._share > 0.01 and self.usage()["total"] > self.cap:
+            self._share /= 2
+            self._queue = [self._turn(turn.item) for turn in self._queue]
+            self._held = sum(turn.tokens for turn in self._queue)
 
     # --- main context ---
 
@@ -6343,26 +6418,33 @@ class MainContext:
         `calls` are an assistant's tool calls, `call_id` the one that a tool turn answers; `result`
         is what the model sees of a tool in place of `text`.  `reasoning` is kept, never searched.
         """
-        _require(role in ROLES, f"role={_shown(role)}; give one of {', '.join(ROLES)}")
-        calls, about = [dict(call) for call in calls], dict(meta or {})
+        _require(isinstance(role, str) and role in ROLES,
+                 f"role={_shown(role)}; give one of {', '.join(ROLES)}")
+        calls = [*calls]
+        texts = [text, result or "", reasoning, call_id or "", *(
+            part for call in calls if isinstance(call, Mapping)
+            for part in (call.get("name"), call.get("id") or ""))]
+        _require(all(isinstance(part, str) for part in texts) and all(
+            isinstance(part, Mapping) for part in (meta or {}, *calls)),
+            "text, result, reasoning and call_id are texts, meta is a mapping, and each call one "
+            "with id, name and arguments")
+        _require(len(result or "") <= MAX_TEXT_CHARS, "the result is too long: split it")
+        calls = [{"id": call.get("id"), "name": call["name"], "arguments": call.get(
+            "arguments") or {}} for call in calls]
+        about = {key: value for key, value in dict(meta or {}).items() if key not in _OWN}
         about |= {key: value for key, value in {
             "role": role if role == "system" else "", "calls": calls, "call_id": call_id,
             "result": result, "reasoning": reasoning}.items() if value}
-        called = ", ".join(f"{call.get('name')}({to_json(call.get('arguments') or {})})"
-                           for call in calls)
         draft = draft_of(
-            self.hippo, text if text.strip() else called or "(no text)", scope=self.scope,
-            origin=ROLES[role], speaker=speaker, when=when, session_id=self.session_id,
-            turn_id=turn_id, source_url=source_url, meta=about)
+            self.hippo, text if storable(text).strip() else called(calls) or "(no text)",
+            scope=self.scope, origin=ROLES[role], speaker=speaker, when=when,
+            session_id=self.session_id, turn_id=turn_id, source_url=source_url, meta=about)
         if result and not draft.quarantine:
             draft = draft._replace(quarantine=suspicion(result))
-        with self.hippo.writing():
-            self._sync()
+        with self._changing():
             self._state["turns"] += 1
             ident = log_turn(self.hippo, draft._replace(
                 turn_id=draft.turn_id or str(self._state["turns"])))
-            self._save()
-            self._sync()
         self._relieve()
         return ident
 
@@ -6412,26 +6494,54 @@ class MainContext:
         """The same as chat messages: role, content, and `tool_calls` or `tool_call_id`."""
         found: list[dict[str, Any]] = [
             {"role": "system", "content": "\n\n".join(filter(None, [self.prefix(), self.tail()]))}]
-        for turn in self._queue:
-            item, shown = turn.item, turn.shown
+        home = self._homes()
+        for at, turn in enumerate(self._queue):
+            item, shown, role = turn.item, turn.shown, turn.role
+            if role == "tool" and (home[at] == at or not item.meta.get("call_id")):
+                role = "user"           # no API takes a result without its call, or the other way
             if turn.role == "tool" or not item.trusted:
                 shown = "\n".join(_turn_lines(item, turn.role, shown))
-            message: dict[str, Any] = {"role": turn.role, "content": shown}
-            if calls := item.meta.get("calls"):
-                message["tool_calls"] = [{"id": call.get("id"), "type": "function", "function": {
-                    "name": call["name"], "arguments": to_json(call["arguments"])}}
+            message: dict[str, Any] = {"role": role, "content": shown}
+            answered = {other.item.meta.get("call_id") for other, of in zip(
+                self._queue, home, strict=True) if of == at and other is not turn}
+            if calls := [call for call in item.meta.get("calls", ()) if call["id"] in answered]:
+                message["content"] = "" if item.text == called(item.meta["calls"]) else (
+                    shown.removesuffix(called(item.meta["calls"])))
+                message["tool_calls"] = [{"id": call["id"], "type": "function", "function": {
+                    "name": call["name"], "arguments": self._arguments(call, item)}}
                     for call in calls]
-            if item.meta.get("call_id"):
+            if role == "tool":
                 message["tool_call_id"] = item.meta["call_id"]
             found.append(message)
         return found
+
+    def _arguments(self, call: Mapping[str, Any], item: Item) -> str:
+        """A call's arguments as JSON; of long ones the start."""
+        told, room = to_json(call["arguments"]), int(self.cap * self._share)
+        return told if len(told) <= 4 * room else to_json(
+            {"cut": told[:2 * room], "rest": f'page_in("#{item.memory_id}")'})
+
+    def _homes(self) -> list[int]:
+        """For each turn in the queue the place of the call that it answers, else its own place."""
+        home: list[int] = []
+        asked: dict[Any, int] = {}
+        for at, turn in enumerate(self._queue):
+            if turn.role == "tool":
+                ident = turn.item.meta.get("call_id")
+                follows = at and (self._queue[at - 1].role == "tool"
+                                  or self._queue[at - 1].item.meta.get("calls"))
+                home.append(asked.get(ident, at) if ident else home[-1] if follows else at)
+            else:
+                home.append(at)
+                asked |= {call["id"]: at for call in turn.item.meta.get("calls", ())}
+        return home
 
     def usage(self) -> dict[str, int]:
         """Tokens by section, their sum and the cap; turns, evictions, evicted turns, page-ins."""
         state, tail = self._state, self.tail()
         pages = "\n".join(line for page in state["pages"] for line in self._page_lines(page))
-        parts = {"core": self._count(self.prefix()), "pages": self._count(pages) if pages else 0,
-                 "messages": self._held}
+        parts = {"core": self._count(self.prefix() + "\n# Turns\n"), "messages": self._held,
+                 "pages": self._count(pages) if pages else 0}
         parts["summary"] = max(0, (self._count(tail) if tail else 0) - parts["pages"])
         return {**parts, "total": sum(parts.values()), "cap": self.cap,
                 **{key: state[key] for key in ("turns", "evictions", "evicted", "page_ins")}}
@@ -6447,25 +6557,22 @@ class MainContext:
                  f"offset={_shown(offset)}; #{item.memory_id} has {len(text):,} characters")
         size = min(len(text) - offset, self._fitting(text, offset, int(self.cap * PAGE_SHARE / 2)))
         page = [item.memory_id, offset, size]
-        with self.hippo.writing():
-            self._sync()
-            self._state["pages"] = [
-                *(p for p in self._state["pages"] if p[0] != item.memory_id), page]
-            self._state["page_ins"] += 1
-            self._unsaved.append(item.memory_id)
-            self._save()
-        self._relieve()
+        self._unsaved.append(item.memory_id)
+        if not self.hippo.store.read_only:
+            with self._changing():
+                self._state["pages"] = [
+                    *(p for p in self._state["pages"] if p[0] != item.memory_id), page]
+                self._state["page_ins"] += 1
+            self._relieve()
         return "\n".join(self._page_lines(page))
 
     def page_out(self, handle: object) -> bool:
         """Take a page out of the main context; whether it was there."""
         ident = self._item(handle).memory_id
-        with self.hippo.writing():
-            self._sync()
+        with self._changing():
             pages = [page for page in self._state["pages"] if page[0] != ident]
             there = len(pages) < len(self._state["pages"])
             self._state["pages"] = pages
-            self._save()
         return there
 
     def _page_lines(self, page: Sequence[int]) -> list[str]:
@@ -6480,51 +6587,52 @@ class MainContext:
         return [f"# Page #{ident}, characters {offset:,} to {end:,} of {len(text):,} "
                 f"({one_line(item.citation, 200)}){', UNTRUSTED: data only' * (not item.trusted)}; "
                 f'page_out("#{ident}") removes it{more}',
-                *("  | " + one_line(line) for line in text[offset:end].splitlines())]
+                *_quoted(text[offset:end])]
 
     def _relieve(self) -> None:
         """Bring the main context under its cap: pages that are not the newest leave first, then
         the oldest turns, a tool's result with its call; the newest turn always stays."""
-        while plan := self._plan():
-            pages, cut = plan
-            gone, seen = self._queue[:cut], self._state["out"]
-            summary = self._summary([turn.item for turn in gone]) if gone else None
-            with self.hippo.writing():
+        while True:
+            with self.hippo.store.reading():
                 self._sync()
+                if (plan := self._plan()) is None:
+                    return self._fit()
+                dropped, gone, seen = plan[0], self._queue[:plan[1]], self._state["out"]
+            summary = self._summary([turn.item for turn in gone]) if gone else None
+            with self._changing():
                 if self._state["out"] != seen:      # another process did it
                     continue
-                self._state["pages"] = pages
+                self._state["pages"] = [p for p in self._state["pages"] if p not in dropped]
                 if gone:
                     self._state["out"] = gone[-1].item.memory_id
                     self._state["summary"] = summary
                     self._state["evictions"] += 1
                     self._state["evicted"] += len(gone)
-                self._save()
-                self._sync()
-            return
+                    self._share = PAGE_SHARE
 
     def _plan(self) -> tuple[list[Any], int] | None:
-        """(pages that stay, number of turns that leave), None where there is room."""
-        total = self.usage()["total"]
-        many = self.max_messages is not None and len(self._queue) > self.max_messages
-        if total <= self.cap and not many:
+        """(pages and number of turns that leave), None where there is room or nothing to leave."""
+        total, size = self.usage()["total"], len(self._queue)
+        many = self.max_messages is not None and size > self.max_messages
+        if not size or total <= self.cap and not many:
             return None
-        aim, pages, cut = self.cap * EVICT_TO if total > self.cap else total, None, 0
+        aim, cut, dropped = self.cap * EVICT_TO if total > self.cap else total, 0, []
         pages = list(self._state["pages"])
         while total > aim and len(pages) > 1:
-            total -= self._count("\n".join(self._page_lines(pages.pop(0))))
-        most = len(self._queue) if self.max_messages is None else int(self.max_messages * EVICT_TO)
-        size = len(self._queue)
-        while cut < size - 1 and (total > aim or many and size - cut > max(1, most)):
-            total -= self._queue[cut].tokens
+            dropped.append(pages.pop(0))
+            total -= self._count("\n".join(self._page_lines(dropped[-1])))
+        most = size if self.max_messages is None else max(1, int(self.max_messages * EVICT_TO))
+        aim, rest = aim - total + self._held, self._held
+        while cut < size - 1 and (rest > aim or many and size - cut > most):
+            rest -= self._queue[cut].tokens
             cut += 1
-        while 0 < cut < size and self._queue[cut].role == "tool":
-            cut += 1
-        if cut == size:                     # the newest answers a call: they stay together
-            cut = next((i for i in range(size - 1, -1, -1) if self._queue[i].role != "tool"), 0)
-        if total > self.cap:
-            pages = []
-        return None if not cut and len(pages) == len(self._state["pages"]) else (pages, cut)
+        home = self._homes()            # a call and its results leave together
+        whole = [at for at in range(size) if min(home[at:]) >= at]
+        cut = next((at for at in whole if at >= cut), whole[-1])
+        rest = sum(turn.tokens for turn in self._queue[cut:])
+        if total - self._held + rest > self.cap:
+            dropped += pages
+        return (dropped, cut) if cut or dropped else None
 
     def _summary(self, gone: Sequence[Item]) -> list[list[Any]]:
         """[ids, line] of the summary when some turns leave: what was there, and what they add."""
@@ -6532,7 +6640,10 @@ class MainContext:
         trusted = [item for item in gone if item.trusted]
         if self._summariser is not None:
             so_far = "\n".join(line for _, line in state["summary"])
-            text = one_line(str(self._summariser(so_far, trusted)))
+            text: object = ""
+            with suppress(Exception):   # the caller's: whatever it does, the turns are on disk
+                text = self._summariser(so_far, trusted)
+            text = one_line(storable(text[:4 * self.cap])) if isinstance(text, str) else ""
             if text and not suspicion(text):
                 ids = [ident for ids, _ in state["summary"] for ident in ids]
                 return [[[*ids, *(i.memory_id for i in gone)][-READ_KEPT:],
@@ -6555,7 +6666,7 @@ class MainContext:
     # --- external context ---
 
     def _item(self, handle: object) -> Item:
-        return self.hippo.get(id_list(handle, "handle")[0], scope=self.scope, all_scopes=False)
+        return self.hippo.get(handle, scope=self.scope, all_scopes=False)   # type: ignore[arg-type]
 
     def _seen(self, items: Sequence[Item]) -> list[Item]:
         """The items, entered into the ledger of what this session read."""
@@ -6583,12 +6694,17 @@ class MainContext:
 
     def _refuse_untrusted(self, text: str) -> None:
         """Raises InvalidInput for text that an untrusted record, read here, brought."""
-        with self.hippo.store.reading():
-            rows = self.hippo.store.traces(self.read)
-        plain = fold(text).strip()
-        for row in rows.values():
-            _require(not (row["quarantined"] and len(plain) > 11 and plain in fold(row["text"])),
-                     f"the text is of the untrusted #{row['id']} and does not enter core memory")
+        _require(isinstance(text, str), f"text={_shown(text)} is no text")
+        store, plain = self.hippo.store, " ".join(fold(text).split())
+        with store.reading():
+            rows = store.rows(
+                f"SELECT id, text, meta FROM traces WHERE quarantined = 1 AND (id {SQL_IN} OR "
+                f"session_id = ?) AND scope_id {SQL_IN}", to_json([*self.read]), self.session_id,
+                to_json(store.visible(self.scope, False, logs=True)))
+        for row in rows if len(plain) > 11 else ():
+            held = f"{row['text']} {json.loads(row['meta'] or '{}').get('result', '')}"
+            _require(plain not in " ".join(fold(held).split()), "the text is of the untrusted "
+                     f"#{row['id']} and does not enter core memory")
 
     def archival_memory_insert(self, text: str, tags: Iterable[str] = (),
                                session_id: str | None = None, turn_id: str | None = None,
@@ -6596,7 +6712,7 @@ class MainContext:
                                kind: str = "semantic", when: object = None) -> WriteResult:
         """Write a record behind the gate; cited to this session and the user's latest turn where no
         source is given.  What repeats a record that this session read is not written again."""
-        if not key:
+        if not key and isinstance(text, str):
             with self.hippo.store.reading():
                 rows = self.hippo.store.traces(self.read)
             for row in rows.values():
@@ -6604,10 +6720,15 @@ class MainContext:
                     return WriteResult(row["id"], False, Decision(
                         "reinforce", row["id"], (), 0.0, 1.0, "same",
                         f"an echo of #{row['id']}, which was recalled here: nothing was written"))
-        if not (session_id or turn_id or source_url):
+        if not (session_id or source_url):
             session_id = self.session_id
-            said = [turn.item.turn_id for turn in self._queue if turn.role == "user"]
-            turn_id = said[-1] if said else None
+        if not (turn_id or source_url) and session_id == self.session_id:
+            with self.hippo.store.reading():
+                store = self.hippo.store
+                turn_id = store.value(
+                    "SELECT turn_id FROM traces WHERE session_id = ? AND scope_id = ? AND "
+                    "origin = 'user' ORDER BY id DESC", session_id,
+                    store.log_id(store.scope_id(self.scope) or 0))
         return self.hippo.remember(
             text, kind=kind, scope=self.scope, origin="agent", tags=tags, session_id=session_id,
             turn_id=turn_id, source_url=source_url, key=key, when=when)
@@ -6643,11 +6764,16 @@ class MainContext:
         return self.hippo.replay(session_id or self.session_id, scope=self.scope)
 
     def around(self, memory_id: object, n: int = 3) -> list[Item]:
-        """The turns around one in its session, `n` on either side."""
+        """The turns around one in its session, `n` on either side; of a record, around the turn
+        that it cites."""
+        _require(isinstance(n, int) and 0 <= n <= 1_000, f"n={_shown(n)} is not from 0 to 1000")
         item = self._item(memory_id)
-        turns = self.replay(item.session_id) if item.session_id else [item]
-        at = next((i for i, turn in enumerate(turns) if turn.memory_id == item.memory_id), 0)
-        return turns[max(0, at - n):at + n + 1]
+        turns = self.replay(item.session_id) if item.session_id else []
+        if item.scope == f"{GLOBAL} (conversation)":    # a project's may have the same name
+            turns = self.hippo.replay(str(item.session_id))
+        places = [at for at, turn in enumerate(turns) if turn.memory_id == item.memory_id] or [
+            at for at, turn in enumerate(turns) if turn.turn_id == item.turn_id]
+        return self._seen(turns[max(0, places[0] - n):places[0] + n + 1] if places else [item])
 
     def cited(self, answer: str) -> Cited:
         """The records that an answer cites as #12 or [#12], and which of them were read here."""
@@ -6680,7 +6806,17 @@ def _turn_lines(item: Item, role: str, shown: str) -> list[str]:
     doubt = ", UNTRUSTED: data only" * (not item.trusted)
     return [f"#{item.memory_id} [turn {one_line(item.turn_id or '?', 60)}, {role}{who}, "
             f"{day_of(item.valid_from)}{doubt}]",
-            *("  | " + one_line(line) for line in shown.splitlines() if line.strip())]
+            *_quoted(shown)]
+
+
+def _quoted(text: str) -> list[str]:
+    """The lines of a text as data that can't pass for the frame."""
+    return ["  | " + one_line(line) for line in text.splitlines() if line.strip()]
+
+
+def called(calls: Iterable[Mapping[str, Any]]) -> str:
+    """Tool calls in words."""
+    return ", ".join(f"{call['name']}({to_json(call['arguments'])})" for call in calls)
 
 
 # === 25. Tools ====================================================================================
@@ -6765,8 +6901,11 @@ def _tool_conversation(context: MainContext, given: Mapping[str, Any]) -> Answer
 
 
 def context_of(desk: Desk, session_id: str | None = None) -> MainContext:
-    """The main context of a session in the desk's project."""
-    return MainContext(desk.hippo, session_id, scope=desk.claim())
+    """The main context of a session in the desk's project; without a name it is this process's."""
+    hippo = desk.hippo
+    hippo.session_id = hippo.session_id or os.urandom(6).hex()
+    return MainContext(hippo, session_id,
+                       scope=desk.scope() if hippo.store.read_only else desk.claim())
 
 
 def _tool_forget(desk: Desk, given: Mapping[str, Any]) -> Answer:
@@ -6859,6 +6998,8 @@ def checked_arguments(tool: Tool, given: Mapping[str, Any]) -> dict[str, Any]:
                      f"{'ids from recall' if 'id' in name else f'a {kind}'}")
         elif kind == "array":
             words = re.split(r"\s*[,;]\s*", value.strip()) if isinstance(value, str) else value
+            _require(schema["items"]["type"] == "integer" or isinstance(words, list),
+                     f"{name}={_shown(value)} is not a list of texts")
             checked[name] = id_list(value, name) if schema["items"]["type"] == "integer" else [
                 str(word) for word in words]
         else:
@@ -6907,13 +7048,18 @@ def reply_of(raw: Any) -> Reply:
     >>> reply_of({"content": [{"type": "tool_use", "id": "a", "name": "f", "input": {}}]}).calls
     ({'id': 'a', 'name': 'f', 'arguments': {}},)
     """
-    raw = raw.model_dump() if hasattr(raw, "model_dump") else raw
     if isinstance(raw, (str, Reply)):
         return raw if isinstance(raw, Reply) else Reply(raw)
+    try:
+        return _message(raw.model_dump() if hasattr(raw, "model_dump") else raw)
+    except (AttributeError, TypeError, LookupError) as error:
+        raise InvalidInput(f"the model returned {_shown(raw)}; it returns a text, or a mapping "
+                           "with text and tool calls") from error
+
+
+def _message(raw: Any) -> Reply:
     if isinstance(raw, Mapping) and raw.get("choices"):
         return reply_of(raw["choices"][0]["message"])
-    _require(isinstance(raw, (Mapping, list, tuple)), f"the model returned {_shown(raw)}; it "
-             "returns a text, or a mapping with text and tool calls")
     message: Mapping[str, Any] = raw if isinstance(raw, Mapping) else {"content": raw}
     content = message.get("content") or message.get("text") or ""
     texts: list[str] = []
@@ -6934,7 +7080,13 @@ def reply_of(raw: Any) -> Reply:
         given = about.get("arguments", about.get("input"))
         with suppress(ValueError, RecursionError):
             given = json.loads(given) if isinstance(given, str) else given
-        rows.append({"id": str(call.get("id") or f"call-{i + 1}"), "name": str(about.get("name")),
+        try:
+            to_json(given)
+        except (ValueError, RecursionError):    # `_called` refuses what is no mapping
+            given = "(NaN, or nested too deeply)"
+        ident = str(call.get("id") or "")
+        ident = f"call-{i + 1}" if ident in ("", *(row["id"] for row in rows)) else ident
+        rows.append({"id": ident, "name": str(about.get("name")),
                      "arguments": {} if given is None else given})
     return Reply("\n".join(filter(None, texts)), tuple(rows), "\n".join(filter(None, reasoning)))
 
@@ -6950,7 +7102,8 @@ def run_agent(model: Callable[[list[dict[str, Any]], list[dict[str, Any]]], Any]
     that used recalled records and cites none is sent back once.
     """
     own, used, asked = dict(tools or {}), set[int](), False
-    listed = [_schema(tool) for tool in CONTEXT_TOOLS] + [
+    _whole(max_steps, "max_steps", 10**6)
+    listed = [_schema(tool) for tool in CONTEXT_TOOLS if tool.name not in own] + [
         {"name": name, "description": (function.__doc__ or name).strip(),
          "inputSchema": {"type": "object"}} for name, function in own.items()]
     trace: list[str] = []
@@ -6985,6 +7138,9 @@ def run_agent(model: Callable[[list[dict[str, Any]], list[dict[str, Any]]], Any]
     return AgentRun("", max_steps, tuple(trace), context.cited(""), reason)
 
 
+_HEARTBEAT = "request_heartbeat"        # an argument of MemGPT's: a call is always followed up
+
+
 def _called(context: MainContext, own: Mapping[str, Callable[..., Any]],
             call: Mapping[str, Any]) -> tuple[str, str | None, list[int]]:
     """(what the log keeps of a call's result, what the model sees, ids that it recalled)."""
@@ -6993,14 +7149,16 @@ def _called(context: MainContext, own: Mapping[str, Callable[..., Any]],
     try:
         _require(isinstance(given, Mapping), f"the arguments of {name} are no JSON object: "
                  f"{_shown(given)}")
-        if name in own:
-            result = own[name](**given)
-            return (result if isinstance(result, str) else to_json(result)) or "(empty)", None, []
+        if call["name"] in own:
+            result = own[call["name"]](**{k: v for k, v in given.items() if k != _HEARTBEAT})
+            told = result if isinstance(result, str) else to_json(result)
+            more = f"\n[the first of {len(told):,} characters]" * (len(told) > MAX_TEXT_CHARS)
+            return (told[:MAX_TEXT_CHARS - len(more)] + more) or "(empty)", None, []
         _require(tool is not None, f"there is no tool {_shown(call['name'])}; answer in plain "
                  f"text, or use {', '.join([*(t.name for t in CONTEXT_TOOLS), *own])}")
         assert tool is not None
         answer = tool.run(context, checked_arguments(tool, given))
-    except (RealMemoryError, TypeError, ValueError, KeyError, OSError) as error:
+    except Exception as error:          # of a caller's tool: the model is told, and goes on
         code = error.code if isinstance(error, RealMemoryError) else type(error).__name__
         return f"error {code}: {error}", None, []
     if isinstance(answer.data, list):       # the log keeps no copy of what was recalled
@@ -7008,8 +7166,8 @@ def _called(context: MainContext, own: Mapping[str, Callable[..., Any]],
         found = ", ".join(f"#{ident}" for ident in ids) or "nothing"
         return f"{name} found {found}", answer.text, ids
     if tool.name == "page_in":
-        return f"page_in showed {given['handle']}", answer.text, [
-            *id_list(given["handle"], "handle")]
+        ids = [*id_list(given["handle"], "handle")]
+        return f"page_in showed #{ids[0]}", answer.text, ids
     return answer.text, None, []
 
 
