@@ -6029,7 +6029,7 @@ BLOCK_CHARS = 2_000                 # of a core block, as in MemGPT
 CORE = {"persona": "who the agent is and how it speaks",
         "human": "what is known of the user", "task": "what is being done now"}
 _ROLE_OF = {"user": "user", "agent": "assistant", "tool": "tool"}
-_OWN = ("role", "calls", "call_id", "result", "reasoning")      # names in a turn's meta
+_OF_TURN = ("role", "calls", "call_id", "result", "reasoning")      # names in a turn's meta
 PAGE_SHARE, RULES_SHARE, SUMMARY_SHARE = 0.25, 0.15, 0.1    # shares of the cap, each at most
 EVICT_TO = 0.7                      # share of the cap that is left when it was passed
 
@@ -6431,7 +6431,7 @@ class MainContext:
         _require(len(result or "") <= MAX_TEXT_CHARS, "the result is too long: split it")
         calls = [{"id": call.get("id"), "name": call["name"], "arguments": call.get(
             "arguments") or {}} for call in calls]
-        about = {key: value for key, value in dict(meta or {}).items() if key not in _OWN}
+        about = {key: value for key, value in dict(meta or {}).items() if key not in _OF_TURN}
         about |= {key: value for key, value in {
             "role": role if role == "system" else "", "calls": calls, "call_id": call_id,
             "result": result, "reasoning": reasoning}.items() if value}
