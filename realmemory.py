@@ -2080,7 +2080,7 @@ choice ru мы (?:\w+ )?(?:решили|договорились)(?:, что| (?
   |(?:решено|решение)(?::|, что) \w
 choice es (?:hemos (?:decidido|acordado)|decidimos|acordamos)(?: que| (?:no )?\w+[aeií]rs?e?\b)
   |(?:decisión|decidido): \w
-choice en (?:i(?:'ve| have)? decided (?:not )?to|let's (?:go|stick) (?:with|to)) (?!me\b)CLEAR
+choice en (?:i(?:'ve| have)? decided (?:not )?to|let's (?:go with|stick (?:with|to))) (?!me\b)CLEAR
 choice ru давай(?:те)? (?:остановимся на|возьм[её]м|выберем) CLEAR
 choice es (?:nos quedamos con|vamos con(?= la opción| el plan)) CLEAR
 name en (?:my (?:full )?name(?:'s| is)|call me|(?:hi|hello|hey)\b(?: there)?\W+i(?:'m| am)) NAME
