@@ -1818,7 +1818,7 @@ def _sign(word: str) -> str:
     """The sign of one folded word or mark; x for a word without one."""
     if "@" in word or "://" in word:
         return "@"
-    known = _vocabulary()
+    known, word = _vocabulary(), word.translate(_LOOKS)
     heads = (word[:n] + "*" for n in range(min(len(word), 14), 2, -1))
     return _STOPS.get(word) or known.get(word) or next(filter(None, map(known.get, heads)), "x")
 
@@ -1830,7 +1830,7 @@ def _unmasked(text: str) -> str:
 
 def _planted(plain: str) -> str:
     """What kind of planted directive a plain text holds, or ""."""
-    row = "".join(map(_sign, _READ.findall(plain.translate(_LOOKS))))
+    row = "".join(map(_sign, _READ.findall(plain)))
     found = [_FORGED.search(plain), *(_rules().search(sentence) for sentence in row.split(".")
                                       if not _TELLING.isdisjoint(sentence))]
     return next((str(match.lastgroup) for match in found if match), "")
@@ -1890,7 +1890,7 @@ def protected(key: str) -> bool:
     ['identity.role', 'systemPrompt', 'agent/permissions', 'роль_агента']
     """
     split = re.sub(r"(?<=[a-zа-я\d])(?=[A-ZА-Я])", " ", _compose(key[:2_000]))
-    words = re.findall(r"[^\W\d_]+", _unmasked(split).translate(_LOOKS))
+    words = re.findall(r"[^\W\d_]+", _unmasked(split))
     row = "".join(_sign(word).strip("!=") for word in words)
     return bool(re.search("^i|^[hOPCs]$|^(?=.*[Asi]).*[OPRhrCi]|^(?=.*U).*O", row))
 
