@@ -1495,8 +1495,8 @@ run pay deploy delete merge одобряй* выполняй* запускай* 
 pretend assume actua comportate finge imagina действуй* веди притворись представь | V remember store
 save treat keep note add make запомни* сохрани* запиши* recuerda guarda anade | W tell mention
 говори сообщай* digas menciones | N never not don't dont no stop не никогда нет ничего nunca deja |
-w without без sin | q all any every each everything anything full entire what все всю любые что
-todas todos todo cualquier* que никаких ninguna | p previo* prior earlier future your предыдущ*
+w without без sin | q all any every each everything anything full entire whole what все всю любые
+что todas todos todo cualquier* que никаких ninguna | p previo* prior earlier future your предыдущ*
 прежн* прошл* будущ* свой anterior* futura* tu | k a an the this that it following el la las los lo
 le se un una este esta esto estas это этом | > to on in at of by from for with al del de en para por
 в на для от к об about | & and then please always immediately only again и сразу всегда больше y
