@@ -2645,7 +2645,8 @@ SQL_ALLOWED = f"""SELECT id FROM traces WHERE scope_id {SQL_IN.replace("?", ":sc
     AND kind = coalesce(:kind, kind) AND coalesce(valid_from, created_at) BETWEEN
     coalesce(:start, -1e12) AND coalesce(:end, 1e12)
     AND (:origins IS NULL OR origin {SQL_IN.replace("?", ":origins")})
-    AND NOT EXISTS(SELECT value FROM json_each(:tags) EXCEPT SELECT value FROM json_each(tags))
+    AND (:tags = '[]' OR NOT EXISTS(
+        SELECT value FROM json_each(:tags) EXCEPT SELECT value FROM json_each(tags)))
     AND CASE WHEN :as_of IS NULL THEN :old OR valid_to IS NULL OR superseded_by IS NOT NULL ELSE
     coalesce(valid_from, created_at) <= :as_of AND (valid_to IS NULL OR valid_to > :as_of) END"""
 SQL_LESSONS = f"SELECT trace_id, text FROM variants WHERE origin = 'cue' AND trace_id {SQL_IN}"
@@ -3257,7 +3258,8 @@ class TraceStore(Store):
         self._catch_up()
 
     def pointers_of(self, row: sqlite3.Row, *, context: bool = False) -> array[int]:
-        """All pointers of a trace, from its texts and its neighbours as they are now."""
+        """All pointers of a trace, from its texts and neighbours as they are now; with `context`
+        also the neighbours' where these are switched off."""
         words, used = content(row["text"]), context or self.config.use_context
         impacts = trace_impacts(
             words, speaker=row["speaker"], when=row["valid_from"],
@@ -5502,12 +5504,10 @@ class Hippocampus(_Brain):
             drafts = _drafted(self, _proposed(turns, extractor or extracted, summariser), turns,
                               extractor is None)
             with self.store.writing():
-                dream = None
-                if _has_work(self.store):
-                    learnt = _learnt(self, drafts)
-                    if turns:
-                        self.store.set_meta("learned_to", turns[-1].memory_id)
-                    dream = _sleep(self, learnt)
+                learnt = _learnt(self, drafts)
+                if turns:
+                    self.store.set_meta("learned_to", turns[-1].memory_id)
+                dream = _sleep(self, learnt)
         self.store.checkpoint()
         return dream
 
