@@ -54,7 +54,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from heapq import nlargest
 from itertools import islice, permutations
 from operator import eq, ge, gt, le, lt, mul, ne
@@ -917,11 +917,6 @@ class VotingIndex:
         _add_pointers(bucket, [*array("I", late), *self._waiting.get(key, ())])
         self._held += len(bucket)
         return bucket
-
-    def missing(self, scope: int, units: Iterable[int]) -> list[int]:
-        """The units whose buckets are not held."""
-        base = scope << UNIT_BITS
-        return [unit for unit in set(units) if base | unit not in self._buckets]
 
     def holders(self, scope: int, unit: int) -> int:
         """How many traces of a scope hold the unit themselves."""
@@ -2363,14 +2358,12 @@ def letter_grams(cue: Cue) -> set[str]:
 
 # === 13. SQL and migrations =======================================================================
 # One database `memory.db` per brain is the only truth, for any number of processes: WAL, short
-# BEGIN IMMEDIATE transactions, STRICT tables.  A migration is one transaction after a copy; a newer
-# file is refused and left alone.  `events` is the journal and the change log at once: a process
-# that finds rows past the last sequence it saw takes their pointers in.  FTS5 holds the analysed
-# terms (never the raw text) without a copy of its own, from sleep to sleep; its delete command gets
-# the same terms.  A store that another version of the analyser wrote is indexed anew when opened.
+# BEGIN IMMEDIATE transactions, STRICT tables.  `events` is the journal and the change log at once:
+# a process that finds rows past the last one it saw takes their pointers in.  FTS5 holds analysed
+# terms (never the raw text) without a copy of its own; its delete command gets the same terms.
 
 SCHEMA_VERSION = 3
-APPLICATION_ID = 0x724D656D         # "rMem"
+APPLICATION_ID = 0x724D656D  # "rMem"
 
 CONTEXT_SCHEMA = """
 CREATE INDEX traces_key ON traces(scope_id, key) WHERE key IS NOT NULL;
@@ -2463,25 +2456,23 @@ MIGRATIONS = {
         ALTER TABLE traces ADD COLUMN key TEXT;
         ALTER TABLE traces ADD COLUMN source_hash TEXT;""" + CONTEXT_SCHEMA}
 
-SQL_INSERT_TRACE = f"""INSERT INTO traces(uid, scope_id, kind, text, origin, speaker, session_id,
-    turn_id, source_url, source_hash, key, tags, meta, created_at, valid_from, strength,
-    quarantined, prev_id, gist_id, n_words, whole) VALUES({", ".join("?" * 21)})"""
 SQL_IN = "IN (SELECT value FROM json_each(?))"
 SQL_TRACE = "SELECT t.*, (SELECT name FROM scopes s WHERE s.id = scope_id) AS scope FROM traces t"
-SQL_TRACES = f"{SQL_TRACE} WHERE id {SQL_IN}"
+SQL_FTS5 = "SELECT 1 FROM pragma_module_list WHERE name = 'fts5'"  # not in all Pythons
 SQL_BRIEF = f"""{SQL_TRACE} INDEXED BY traces_brief WHERE scope_id = ? AND kind = ?
     AND valid_to IS NULL AND quarantined = 0 ORDER BY strength DESC, id DESC LIMIT ?"""
-SQL_NEWEST = f"""{SQL_TRACE} INDEXED BY traces_newest WHERE scope_id = ? AND kind = ?
-    AND valid_to IS NULL AND quarantined = 0 ORDER BY id DESC LIMIT ?"""
+SQL_NEWEST = SQL_BRIEF.replace("_brief", "_newest").replace("strength DESC, ", "")
 SQL_PINNED = f"""{SQL_TRACE} WHERE pinned = 1 AND valid_to IS NULL AND quarantined = 0
     AND scope_id {SQL_IN} ORDER BY id DESC LIMIT 50"""
 SQL_PHRASE = f"""SELECT f.rowid FROM heard_terms f JOIN traces t ON t.id = f.rowid
     WHERE heard_terms MATCH ? AND t.scope_id {SQL_IN} LIMIT 200"""
 # What a recall's filters let through; a superseded trace passes: its head decides.
-SQL_ALLOWED = f"""SELECT id, tags FROM traces WHERE scope_id {SQL_IN.replace("?", ":scopes")}
+SQL_ALLOWED = f"""SELECT id FROM traces WHERE scope_id {SQL_IN.replace("?", ":scopes")}
     AND kind = coalesce(:kind, kind) AND coalesce(valid_from, created_at) BETWEEN
     coalesce(:start, -1e12) AND coalesce(:end, 1e12)
     AND (:origins IS NULL OR origin {SQL_IN.replace("?", ":origins")})
+    AND (:tags = '[]' OR NOT EXISTS(
+        SELECT value FROM json_each(:tags) EXCEPT SELECT value FROM json_each(tags)))
     AND CASE WHEN :as_of IS NULL THEN :old OR valid_to IS NULL OR superseded_by IS NOT NULL ELSE
     coalesce(valid_from, created_at) <= :as_of AND (valid_to IS NULL OR valid_to > :as_of) END"""
 SQL_LESSONS = f"SELECT trace_id, text FROM variants WHERE origin = 'cue' AND trace_id {SQL_IN}"
@@ -2499,8 +2490,6 @@ SQL_CHAIN = f"""SELECT id, prev_id FROM traces WHERE id {SQL_IN}
     UNION SELECT id, prev_id FROM traces WHERE prev_id {SQL_IN}"""
 SQL_POSTING = """INSERT INTO postings VALUES(?, ?, ?, ?) ON CONFLICT(scope_id, unit, chunk)
     DO UPDATE SET pointers = CAST(pointers || excluded.pointers AS BLOB)"""
-SQL_POSTINGS = f"""SELECT unit, chunk, pointers FROM postings WHERE scope_id = ?
-    AND unit {SQL_IN} ORDER BY unit, chunk"""
 SQL_CHANGES = """SELECT seq, scope_id, pointers FROM events
     WHERE seq > ? AND pointers IS NOT NULL ORDER BY seq"""
 SQL_COUNTS = "SELECT (SELECT count(*) FROM traces), (SELECT coalesce(sum(n), 0) FROM counts)"
@@ -2514,12 +2503,11 @@ SQL_WHOSE = """SELECT user_version, application_id, EXISTS(SELECT 1 FROM sqlite_
 # === 14. Store ====================================================================================
 # All SQL of transactions, copies and rows runs here.  Reads happen in one snapshot, so that
 # postings and change log agree; writes take the lock at BEGIN, for a read that turns into a write
-# fails at once with "locked" whatever the timeout.  An index touched inside a write transaction is
-# dropped with it.
+# fails at once with "locked" whatever the timeout.
 
 _PRAGMAS = ("synchronous = NORMAL", "foreign_keys = ON", "secure_delete = ON",
             "temp_store = MEMORY", "journal_size_limit = 16000000", "cache_size = -16000",
-            "wal_autocheckpoint = 4000")    # pages: each checkpoint waits for the disk
+            "wal_autocheckpoint = 4000")  # pages: each checkpoint waits for the disk
 # sqlite3's words, our error, and the way out.
 _FAILURES: tuple[tuple[str, type[StoreError], str], ...] = (
     ("readonly|unable to open", ReadOnly,
@@ -2537,7 +2525,7 @@ class Store:
     FILE = "memory.db"
 
     def __init__(self, folder: str, *, read_only: bool = False, timeout_s: float = 30.0) -> None:
-        """Open or create; raises StoreError, StoreDamaged or ReadOnly, never replaces a file."""
+        """Open or create; never replaces a file."""
         self.folder = os.path.abspath(folder)
         self.path = os.path.join(self.folder, self.FILE)
         self.timeout_s, self.read_only, self.has_fts = timeout_s, read_only, False
@@ -2545,8 +2533,6 @@ class Store:
         self._inherited: list[sqlite3.Connection] = []
         with self._alone():
             self._open()
-
-    # --- opening ---
 
     def _open(self) -> None:
         if not self.read_only:
@@ -2566,7 +2552,7 @@ class Store:
                 self._con.close()
                 if mode != "ro" or not isinstance(self._named(error), ReadOnly):
                     raise
-                wal = f"{self.path}-wal"        # the second way would not see it
+                wal = f"{self.path}-wal"  # the second way would not see it
                 if os.path.exists(wal) and os.path.getsize(wal):
                     raise ReadOnly(f"{wal!r} holds writes that can only be read in a writable "
                                    "folder; copy the whole folder to one") from error
@@ -2590,15 +2576,10 @@ class Store:
             raise NotFound(f"there is no store at {self.path!r}")
         if not os.path.isfile(self.path):
             raise StoreError(f"{self.path!r} is a folder or a link to nothing; move it away")
-        # Its header is SQLite's to read: closing a file drops every lock that this process has on
-        # it (POSIX), and another process would then throw away the WAL of a live connection.
-        if 0 < os.path.getsize(self.path) < 512:        # SQLite would take it for an empty one
+        # Its header is SQLite's to read: to close a file drops every lock that this process has on
+        # it (POSIX), and another one would then throw away the WAL of a live connection.
+        if 0 < os.path.getsize(self.path) < 512:  # SQLite would take it for an empty one
             raise self._named(sqlite3.DatabaseError("file is not a database"))
-
-    def _way_back(self) -> str:
-        copies = backup_files(self.folder)
-        return (f"; the newest copy is {copies[-1]!r}: `realmemory restore newest --yes`" if copies
-                else "; there is no copy in backups/: move the file away to start anew")
 
     def _settle(self) -> None:
         """Check what was opened, and bring a writable one to WAL and to this schema."""
@@ -2615,13 +2596,12 @@ class Store:
             raise ReadOnly(f"{self.path!r} has schema {version} and can't be brought to "
                            f"{SCHEMA_VERSION} where it can't be written; open it once with write "
                            "permission")
-        self.has_fts = fts5_works(self._con) and self.row(
-            "SELECT 1 FROM sqlite_master WHERE name = 'heard_terms'") is not None
+        self.has_fts = self.row("SELECT 1 FROM sqlite_master WHERE name = 'heard_terms' "
+                                f"AND EXISTS({SQL_FTS5})") is not None
 
     def _set_wal(self) -> None:
-        """WAL mode; two first openers race for it, and the timeout does not cover that."""
         give_up = time.monotonic() + self.timeout_s
-        while True:
+        while True:  # two first openers race for it, and the timeout does not cover that
             try:
                 self._con.execute("PRAGMA journal_mode = WAL")
                 return
@@ -2631,28 +2611,28 @@ class Store:
                 time.sleep(0.01)
 
     def _migrate(self) -> None:
-        """Create or upgrade in one transaction; another process may have been first."""
-        with self._transaction():
+        with self._transaction():  # another process may have been first
             version = _schema_version(self._con, self.path)
-            if version:
-                steps = [MIGRATIONS[v] for v in range(version + 1, SCHEMA_VERSION + 1)]
-            else:
-                steps = [SCHEMA]
-            if version < 2 and fts5_works(self._con):
+            steps = [MIGRATIONS[v] for v in range(version + 1, SCHEMA_VERSION + 1)] if (
+                version) else [SCHEMA]
+            if version < 2 and self.row(SQL_FTS5):
                 steps += ["DROP TABLE IF EXISTS trace_terms;", FTS_SCHEMA]
-            for statement in (s for step in steps for s in _statements(step)):
-                self.run(statement)
+            buffer = ""
+            for part in ";".join(steps).split(";"):  # executescript would commit
+                buffer += part + ";"
+                if sqlite3.complete_statement(buffer):
+                    self.run(buffer)
+                    buffer = ""
             if not version:
                 self.run_many("INSERT INTO db_meta VALUES(?, ?)", [
-                    ("analyser", ANALYSER), ("slept", "0"),
-                    ("embedder", HashingEmbedder().name)])
+                    ("analyser", ANALYSER), ("slept", "0"), ("embedder", HashingEmbedder().name)])
             self.set_meta("schema_version", SCHEMA_VERSION)
             self.run(f"PRAGMA application_id = {APPLICATION_ID}")
             self.run(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
     def close(self) -> None:
         """Close the connection; safe to call twice."""
-        if self._pid == os.getpid():        # a fork's child has none yet
+        if self._pid == os.getpid():  # a fork's child has none yet
             with self._lock:
                 self._con.close()
 
@@ -2668,9 +2648,9 @@ class Store:
     def _alone(self) -> Iterator[None]:
         """The connection for one thread; the one place where sqlite3's errors become ours."""
         forked = self._pid != os.getpid()
-        if forked:      # lock, cache and connection may be amid a transaction of the parent's, and
+        if forked:  # lock, cache and connection may be amid a transaction of the parent's, and
             self._pid, self._lock = os.getpid(), RLock()
-            self._inherited.append(self._con)       # to close the last would undo what it writes
+            self._inherited.append(self._con)  # to close the last would undo what it writes
             self._forget_cache()
         with self._lock:
             try:
@@ -2683,7 +2663,11 @@ class Store:
     def _named(self, error: BaseException) -> StoreError:
         for needles, kind, words in _FAILURES:
             if any(needle in str(error) for needle in needles.split("|")):
-                way = self._way_back() if kind is StoreDamaged else ""
+                way, copies = "", backup_files(self.folder)
+                if kind is StoreDamaged:
+                    way = (f"; the newest copy is {copies[-1]!r}: `realmemory restore newest "
+                           "--yes`" if copies else
+                           "; there is no copy in backups/: move the file away to start anew")
                 return kind(f"{self.path!r}: {words}{way} ({error})")
         return StoreError(f"{self.path!r}: {error}")
 
@@ -2694,7 +2678,7 @@ class Store:
             yield
             self._con.execute("COMMIT")
         except BaseException:
-            if self._con.in_transaction:        # a full disk has ended it already
+            if self._con.in_transaction:  # a full disk has ended it already
                 self._con.execute("ROLLBACK")
             if begin != "BEGIN":
                 self._forget_cache()
@@ -2739,6 +2723,17 @@ class Store:
         """Execute a statement once for each row of parameters."""
         self._con.executemany(sql, parameters)
 
+    def add(self, table: str, **values: object) -> int:
+        """Insert a row; its id."""
+        marks = ", ".join("?" * len(values))
+        return self.run(f"INSERT INTO {table}({', '.join(values)}) VALUES({marks})",
+                        *values.values()).lastrowid or 0
+
+    def change(self, ident: int, **values: object) -> None:
+        """Set columns of a trace."""
+        self.run(f"UPDATE traces SET {', '.join(f'{name} = ?' for name in values)} WHERE id = ?",
+                 *values.values(), ident)
+
     def rows(self, sql: str, *parameters: object) -> list[sqlite3.Row]:
         """All rows of a query."""
         return self._con.execute(sql, parameters).fetchall()
@@ -2773,8 +2768,8 @@ class Store:
     def backup(self, label: str, keep: int) -> str:
         """A self-contained copy in <store>/backups, opened and counted; its path.
 
-        At most `keep` copies stay (0: no limit): the newest always, older ones thinned so that
-        the gaps between them grow.  Raises StoreError, and leaves no half copy, where it fails.
+        At most `keep` copies stay (0: no limit), see `thinned`.  Raises StoreError, and leaves no
+        half copy, where it fails.
         """
         folder = os.path.join(self.folder, "backups")
         final = os.path.join(folder, f"memory-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}-{label}.db")
@@ -2788,7 +2783,7 @@ class Store:
                     raise StoreError(f"the copy {part!r} holds {held} traces instead of {counted}; "
                                      "nothing was changed: run `realmemory check`")
                 os.replace(part, final)
-                with suppress(FileNotFoundError):       # another process thins them as well
+                with suppress(FileNotFoundError):  # another process thins them as well
                     paths = backup_files(self.folder)
                     for victim in thinned([os.path.getmtime(path) for path in paths], keep):
                         if paths[victim] != final:
@@ -2806,7 +2801,7 @@ class Store:
         with self._alone():
             try:
                 _sound_copy(path, part)
-                with self._transaction():       # backup() would wait for the lock for ever
+                with self._transaction():  # backup() would wait for the lock for ever
                     pass
                 with closing(sqlite3.connect(part)) as source:
                     source.backup(self._con)
@@ -2817,10 +2812,8 @@ class Store:
 
     @contextmanager
     def lease(self, name: str) -> Iterator[bool]:
-        """Whether this process alone may do `name` now: SQLite's lock on a file of its own.
-
-        The system drops the lock with its holder, however that ends; the empty file stays.
-        """
+        """Whether this process alone may do `name` now: SQLite's lock on a file of its own, which
+        the system drops with its holder."""
         path = os.path.join(self.folder, f"{name}.lease")
         try:
             with suppress(FileExistsError):
@@ -2881,7 +2874,7 @@ def _copied(source: sqlite3.Connection, path: str, sql: str) -> Any:
     with closing(sqlite3.connect(path, isolation_level=None)) as copy:
         copy.execute("PRAGMA journal_mode = MEMORY")
         source.backup(copy)
-        copy.execute("PRAGMA journal_mode = DELETE")    # the copied header says WAL
+        copy.execute("PRAGMA journal_mode = DELETE")  # the copied header says WAL
         return copy.execute(sql).fetchone()
 
 
@@ -2894,11 +2887,6 @@ def _schema_version(con: sqlite3.Connection, path: str) -> int:
         raise StoreError(f"{path!r} has schema {version}, this realmemory {__version__} knows "
                          f"{SCHEMA_VERSION}; it was left untouched: use a newer realmemory")
     return int(version)
-
-
-def fts5_works(con: sqlite3.Connection) -> bool:
-    """Whether this SQLite has FTS5 (compiled in on most, not all, Pythons)."""
-    return bool(con.execute("SELECT 1 FROM pragma_module_list WHERE name = 'fts5'").fetchone())
 
 
 def _file_id(path: str) -> tuple[int, int]:
@@ -2957,36 +2945,28 @@ def _file_url(path: str) -> str:
     return "file:" + (path if os.sep == "/" else "/" + path.replace(os.sep, "/"))
 
 
-def _statements(script: str) -> Iterator[str]:
-    """The statements of a script one by one: executescript would commit the transaction."""
-    buffer = ""
-    for part in script.split(";"):
-        buffer += part + ";"
-        if sqlite3.complete_statement(buffer):
-            yield buffer
-            buffer = ""
-
-
 def thinned(times: Sequence[float], keep: int) -> list[int]:
     """Which copies (times ascending) to remove so that `keep` stay; 0 keeps all.
 
-    The newest half and the oldest stay; of the rest goes the one closest, for its age, to its
-    neighbours, so that the gaps grow with age.
+    The one closest, for its age, to the next goes first, so that the gaps grow with age.
 
     >>> thinned([0, 1, 2, 50, 99, 100], 4)
-    [1, 2]
+    [0, 1]
     """
-    if keep == 1:
-        return list(range(len(times) - 1))
-    stay, removed = list(range(len(times))), []
+    stay = list(range(len(times)))
     while len(stay) > keep > 0:
-        room = {i: (times[stay[i + 1]] - times[stay[i - 1]]) / (1 + abs(times[-1] - times[stay[i]]))
-                for i in range(1, max(2, len(stay) - keep // 2))}
-        removed.append(stay.pop(min(room, key=room.__getitem__)))
-    return removed
+        gaps = [(times[b] - times[a]) / (1 + times[-1] - times[a])
+                for a, b in zip(stay, stay[1:], strict=False)]
+        del stay[gaps.index(min(gaps))]
+    return sorted({*range(len(times))}.difference(stay))
 
 
 _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=str)
+
+
+def _phrase_of(words: str) -> str:
+    """Terms as FTS5 takes them for a phrase."""
+    return '"' + words.replace('"', '""') + '"'
 
 
 def to_json(value: object) -> str:
@@ -2995,7 +2975,7 @@ def to_json(value: object) -> str:
 
 
 class TraceStore(Store):
-    """The rows of a brain and the index over them."""
+    """The rows of a brain, and the index over them."""
 
     def __init__(self, folder: str, config: MemoryConfig, **options: Any) -> None:
         self.config = config
@@ -3005,79 +2985,60 @@ class TraceStore(Store):
 
     def _forget_cache(self) -> None:
         self.index.clear()
-        self._epoch, self._folded, self._seen, self._waiting = "", -1, -1, 0
-        self._version = -1              # SQLite's mark of what other connections committed
-        self.embedder = ""              # the recorded one
+        self.seen = self._folded = -1  # the last event taken in, and folded into the postings
+        self._epoch, self._waiting = "", 0
+        self._version = -1  # SQLite's mark of what other connections committed
+        self.embedder = ""  # the recorded one
         self._scopes: dict[str, int] = {}
-        self._logs: dict[int, int] = {}
-        self._days: set[tuple[int, int]] = set()
         self._counts: dict[int, int] = {}
+        self._days: set[tuple[int, int]] = set()
         self._retired: set[int] | None = None
         self._vectors = VectorScan()
-        self._strangers: tuple[int, float] | None = None    # what `background` learned, and when
+        self._strangers: tuple[int, float] | None = None  # what `background` learned, and when
 
     def _settle(self) -> None:
-        """What was opened, indexed as this version analyses texts."""
         super()._settle()
         if not self.read_only and self.meta("analyser") != ANALYSER:
             with self.writing():
                 self.reindex()
 
     def _stored_pointers(self, scope: int, unit: int) -> tuple[bytes, bytes]:
-        """The postings of a unit: the sorted chunks, and chunk 0, which is what came late."""
         rows = self.rows("SELECT chunk, pointers FROM postings WHERE scope_id = ? AND unit = ? "
                          "ORDER BY chunk", scope, unit)
-        late = rows.pop(0)[1] if rows and not rows[0][0] else b""
+        late = rows.pop(0)[1] if rows and not rows[0][0] else b""  # chunk 0 is what came late
         return b"".join([row[1] for row in rows]), late
 
-    def preload(self, scopes: Iterable[int], units: Iterable[int]) -> None:
-        """Read the postings of many units in one statement a scope: a batch gains 5 %."""
-        for scope in scopes:
-            found = dict.fromkeys(self.index.missing(scope, units), (b"", b""))
-            for unit, chunk, pointers in self.rows(SQL_POSTINGS, scope, to_json([*found])):
-                stored, late = found[unit]
-                found[unit] = (stored + pointers, late) if chunk else (b"", pointers)
-            for unit, parts in found.items():
-                self.index.hold(scope, unit, *parts)
-
     def _catch_up(self) -> None:
-        """Take in what other processes wrote since the last look; what this one wrote is in."""
+        """Take in what other processes wrote since the last look."""
         version = self.value("PRAGMA data_version")
         if version == self._version:
             return
-        self._version = -1              # an interrupted look starts over
+        self._version, self._retired = -1, None  # an interrupted look starts over
         self._scopes.clear()
-        self._logs.clear()
         self._counts.clear()
-        self._retired = None
         folded, epoch = int(self.meta("folded", "0")), self.meta("epoch")
-        if epoch != self._epoch or self._seen < 0:
+        if epoch != self._epoch or self.seen < 0:
             self._forget_cache()
             self._epoch = epoch
-        if folded != self._folded:      # another process folded: buckets are read anew
+        if folded != self._folded:  # another process folded: buckets are read anew
             self.index.clear()
-            self._folded, self._waiting, self._seen = folded, 0, folded
-        seen, self._seen = self._seen, -1
+            self._folded, self._waiting, self.seen = folded, 0, folded
+        seen, self.seen = self.seen, -1
         for row in self.rows(SQL_CHANGES, seen):
             self.index.extend(row["scope_id"], array("I", row["pointers"]))
             self._waiting += 1
-        seen = max(seen, self.value("SELECT coalesce(max(seq), 0) FROM events"))
-        self._seen, self._version, self.embedder = seen, version, self.meta("embedder")
-
-    @property
-    def seen(self) -> int:
-        """The number of the last event that this process has taken in."""
-        return self._seen
+        self.seen = max(seen, self.value("SELECT coalesce(max(seq), 0) FROM events"))
+        self._version, self.embedder = version, self.meta("embedder")
 
     def add_pointers(self, at: float, op: str, scope: int, ident: int, pointers: array[int],
-                     data: str | None) -> None:
+                     data: str | None = None) -> None:
         """Journal a change with its pointers (groups made by `pointer_group`) and index them."""
-        seq = self.event(at, op, scope, ident, data, pointers.tobytes() if pointers else None)
+        seq = self.event(at, op, scope, ident, data, pointers.tobytes() or None)
         if op == "remember" and scope in self._counts:
             self._counts[scope] += 1
         if pointers:
             self.index.extend(scope, pointers)
-            self._seen = seq
+            self.seen = seq
             self._waiting += 1
             if self._waiting >= self.config.fold_every:
                 self.fold()
@@ -3089,25 +3050,25 @@ class TraceStore(Store):
             return 0
         rows: dict[tuple[int, int, int], list[int]] = {}
         for (scope, unit), pointers in self.index.settle().items():
-            for pointer in pointers:        # chunk 0 takes what an older trace gets late
+            for pointer in pointers:  # chunk 0 takes what an older trace gets late
                 chunk = (pointer >> 20) + 1 if pointer >> 8 > last else 0
                 rows.setdefault((scope, unit, chunk), []).append(pointer)
         self.run_many(SQL_POSTING, (
             (*key, array("I", pointers).tobytes()) for key, pointers in rows.items()))
         self.run("UPDATE events SET pointers = NULL WHERE seq > ? AND pointers IS NOT NULL",
                  self._folded)
-        self._folded, self._waiting = self._seen, 0
+        self._folded, self._waiting = self.seen, 0
         self.set_meta("folded", self._folded)
         self.set_meta("folded_to", self.value("SELECT coalesce(max(id), 0) FROM traces"))
         return moved
 
     def renew(self) -> None:
-        """Make every process, this one included, drop what it holds of the store in memory."""
+        """Make every process drop what it holds of the store in memory."""
         self.set_meta("epoch", os.urandom(8).hex())
         self._forget_cache()
 
     def drop_trace(self, row: sqlite3.Row) -> None:
-        """Take a trace's pointers out of postings and index (all waiting ones are folded first)."""
+        """Take a trace's pointers out of postings and index."""
         self.fold()
         scope, ident = row["scope_id"], row["id"]
         where = "WHERE scope_id = ? AND unit = ? AND chunk = ?"
@@ -3123,8 +3084,8 @@ class TraceStore(Store):
         self._catch_up()
 
     def pointers_of(self, row: sqlite3.Row, *, context: bool = False) -> array[int]:
-        """All pointers of a trace, from its texts and its neighbours as they are now; with
-        `context` also where it is switched off."""
+        """All pointers of a trace, from its texts and neighbours as they are now; with `context`
+        also the neighbours' where these are switched off."""
         words, used = content(row["text"]), context or self.config.use_context
         impacts = trace_impacts(
             words, speaker=row["speaker"], when=row["valid_from"],
@@ -3144,10 +3105,8 @@ class TraceStore(Store):
         return self.rows("SELECT text, origin FROM variants WHERE trace_id = ? ORDER BY id", ident)
 
     def reindex(self) -> None:
-        """Make postings, FTS5 and whole-text numbers anew from the texts, in a write transaction.
-
-        For a store that another analyser wrote; a minute for a million traces.
-        """
+        """Make postings and whole-text numbers anew, in a write transaction: for a store that
+        another analyser wrote; a minute for a million traces."""
         self.run("DELETE FROM postings")
         self.run("UPDATE events SET pointers = NULL WHERE pointers IS NOT NULL")
         self.index.clear()
@@ -3171,47 +3130,40 @@ class TraceStore(Store):
     def scope_id(self, name: str, *, create: bool = False) -> int | None:
         """The id of a scope by any spelling of its name; None where it does not exist."""
         key = scope_key(name)
-        if key not in self._scopes:
-            if create:
-                self.run("INSERT OR IGNORE INTO scopes(name, key) VALUES(?, ?)", name.strip(), key)
-            found = self.value("SELECT id FROM scopes WHERE key = ?", key)
-            if found is None:
-                return None
+        found = self._scopes.get(key) or self.value("SELECT id FROM scopes WHERE key = ?", key)
+        if found is None and create:
+            found = self.run("INSERT INTO scopes(name, key) VALUES(?, ?)", name.strip(),
+                             key).lastrowid
+        if found is not None:
             self._scopes[key] = found
-        return self._scopes[key]
+        return found
 
     def log_id(self, scope: int, *, create: bool = False) -> int | None:
-        """The id of the scope that holds the conversation log of another one."""
-        if create and scope not in self._logs:  # no name of a user's has a control character
-            self.run("INSERT OR IGNORE INTO scopes(name, key, log_of) SELECT name || "
-                     "' (conversation)', char(1) || id, id FROM scopes WHERE id = ?", scope)
-        if scope not in self._logs:
-            found = self.value("SELECT id FROM scopes WHERE log_of = ?", scope)
-            if found is None:
-                return None
-            self._logs[scope] = found
-        return self._logs[scope]
+        """The id of the scope that holds the conversation log of another one, or None."""
+        found: int | None = self.value("SELECT id FROM scopes WHERE log_of = ?", scope)
+        if found is None and create:  # no name of a user's has a control character
+            found = self.run("INSERT INTO scopes(name, key, log_of) SELECT name || "
+                             "' (conversation)', char(1) || id, id FROM scopes WHERE id = ?",
+                             scope).lastrowid
+        return found
 
     def visible(self, scope: str | None, all_scopes: bool, *, logs: bool = False) -> list[int]:
-        """Ids of the scopes that a reader in `scope` sees: it and global, or all; with `logs` those
-        of their conversations too."""
+        """Ids of the scopes that a reader in `scope` sees, or of all; `logs` adds conversations."""
         if all_scopes:
             return [row[0] for row in self.rows(
                 "SELECT id FROM scopes WHERE ? OR log_of IS NULL ORDER BY id", logs)]
-        own = self.scope_id(scope) if scope else None
-        seen = [1] if own is None or own == 1 else [own, 1]
+        seen = [*dict.fromkeys([scope and self.scope_id(scope) or 1, 1])]
         return seen + [log for one in seen if logs and (log := self.log_id(one))]
 
-    def trace_counts(self, scopes: Sequence[int]) -> dict[int, int]:
-        """How many traces each scope holds, superseded ones included; empty ones left out."""
-        for scope in scopes:
-            if scope not in self._counts:
-                self._counts[scope] = self.value(
-                    "SELECT coalesce(sum(n), 0) FROM counts WHERE scope_id = ?", scope)
+    def trace_counts(self, scopes: Iterable[int]) -> dict[int, int]:
+        """How many traces each scope holds, where it holds any."""
+        for scope in set(scopes) - self._counts.keys():
+            self._counts[scope] = self.value(
+                "SELECT coalesce(sum(n), 0) FROM counts WHERE scope_id = ?", scope)
         return {s: self._counts[s] for s in dict.fromkeys(scopes) if self._counts[s]}
 
     def mark_day(self, scope: int, at: float) -> None:
-        """Enter the UTC day of `at` into the scope's ledger of active days."""
+        """Enter the UTC day of `at` among the scope's active days."""
         day = scope, int(at // DAY_S)
         if day not in self._days:
             self.run("INSERT OR IGNORE INTO active_days VALUES(?, ?)", *day)
@@ -3225,12 +3177,12 @@ class TraceStore(Store):
     # --- traces ---
 
     def traces(self, ids: Iterable[int]) -> dict[int, sqlite3.Row]:
-        """Rows of traces by id, the scope's name included; unknown ids are left out."""
+        """Rows of traces by id, with the scope's name; unknown ids are left out."""
         ids = list(ids)
-        if len(ids) <= 8:               # a few look-ups cost less than JSON
+        if len(ids) <= 8:  # a few look-ups cost less than JSON
             found = (self.row(f"{SQL_TRACE} WHERE id = ?", ident) for ident in ids)
             return {row["id"]: row for row in found if row is not None}
-        return {row["id"]: row for row in self.rows(SQL_TRACES, to_json(ids))}
+        return {row["id"]: row for row in self.rows(f"{SQL_TRACE} WHERE id {SQL_IN}", to_json(ids))}
 
     def retired(self) -> set[int]:
         """Ids of the superseded traces."""
@@ -3245,7 +3197,7 @@ class TraceStore(Store):
         self._retired = None
 
     def head(self, ident: int, known: dict[int, int] | None = None) -> int:
-        """The current version at the end of a chain of supersessions; `known` is kept and used."""
+        """The current version at the end of a chain of supersessions; `known` is a cache."""
         known, passed = {} if known is None else known, []
         while ident not in known and ident not in passed:
             passed.append(ident)
@@ -3254,27 +3206,20 @@ class TraceStore(Store):
         known.update(dict.fromkeys(passed, ident))
         return ident
 
-    def session_end(self, session_id: str, scope: int, quarantined: bool) -> int | None:
-        """The latest trace of a session in a scope and trust class, or None."""
-        found: int | None = self.value(
-            "SELECT max(id) FROM traces WHERE session_id = ? AND scope_id = ? AND quarantined = ?",
-            session_id, scope, int(quarantined))
-        return found
+    def session_end(self, session_id: str | None, scope: int, quarantined: bool) -> Any:
+        """The id of the latest trace of a session in a scope and trust class, or None."""
+        return self.value("SELECT max(id) FROM traces WHERE session_id = ? AND scope_id = ? "
+                          "AND quarantined = ?", session_id, scope, int(quarantined))
 
     def turns(self, ident: int | None, *, after: bool = False) -> dict[int, str]:
         """{id: start of the text} of the trace `ident` and the one before it in its session, or of
-        the two `after` it; nearest first."""
+        the two after it; nearest first."""
         step, where = ("id", "prev_id") if after else ("prev_id", "id")
         sql = f"SELECT id, substr(text, 1, 2000), {step} FROM traces WHERE {where} = ?"
         found: dict[int, str] = {}
         while len(found) < len(NEXT if after else PREVIOUS) and (row := self.row(sql, ident)):
             found[row[0]], ident = row[1], row[2]
         return found
-
-    def stored_cosine(self, ident: int, vector: tuple[float, bytes]) -> float:
-        """Cosine of a quantised vector to the stored one of a trace; 0 where there is none."""
-        row = self.row("SELECT scale, data FROM vectors WHERE trace_id = ?", ident)
-        return 0.0 if row is None else quantised_cosine(vector, row)
 
     def vectors(self) -> VectorScan:
         """The stored vectors, in memory once read."""
@@ -3283,8 +3228,8 @@ class TraceStore(Store):
         return held
 
     def background(self) -> float | None:
-        """Mean cosine of pairs of stored vectors, which says what strangers have; None where
-        there are too few to tell.  Learned anew whenever the store has doubled."""
+        """Mean cosine of pairs of stored vectors, which is what strangers have; None of too few.
+        Learned anew whenever the store has doubled."""
         newest = self.value("SELECT max(trace_id) FROM vectors") or 0
         if self._strangers is None:
             self._strangers = json.loads(self.meta("background", "null"))
@@ -3299,57 +3244,44 @@ class TraceStore(Store):
         return self._strangers[1]
 
     def keep_background(self) -> None:
-        """Write down what `background` says, for the processes to come."""
+        """Write down what `background` learned."""
         if self.background() is not None:
             self.set_meta("background", to_json(self._strangers))
 
     def hear(self, most: int) -> None:
-        """Enter the terms of up to `most` traces that FTS5 has not heard of, oldest first."""
-        if self.has_fts:
-            heard = int(self.meta("heard", "0"))
-            if heard < 0:               # what was forgotten without FTS5 is still in there
-                self.run("INSERT INTO heard_terms(heard_terms) VALUES('delete-all')")
-            rows = self.rows("SELECT id, text FROM traces WHERE id > ? ORDER BY id LIMIT ?",
-                             heard, most)
-            self.run_many("INSERT INTO heard_terms(rowid, terms) VALUES(?, ?)", [
-                (row["id"], " ".join(terms(row["text"]))) for row in rows])
-            self.set_meta("heard", rows[-1]["id"] if rows else max(heard, 0))
+        """Enter the next `most` traces' terms into FTS5."""
+        if not self.has_fts:
+            return
+        heard = int(self.meta("heard", "0"))
+        if heard < 0:  # what was forgotten without FTS5 is still in there
+            self.run("INSERT INTO heard_terms(heard_terms) VALUES('delete-all')")
+        rows = self.rows("SELECT id, text FROM traces WHERE id > ? ORDER BY id LIMIT ?", heard,
+                         most)
+        self.run_many("INSERT INTO heard_terms(rowid, terms) VALUES(?, ?)", [
+            (row["id"], " ".join(terms(row["text"]))) for row in rows])
+        self.set_meta("heard", rows[-1]["id"] if rows else max(heard, 0))
 
     def unhear(self, ident: int, text: str) -> None:
         """Take a trace's terms out of FTS5, if they are in."""
-        if ident > int(self.meta("heard", "0")):
-            return
-        if self.has_fts:
-            self.run("INSERT INTO heard_terms(heard_terms, rowid, terms) VALUES('delete', ?, ?)",
-                     ident, " ".join(terms(text)))
-        else:
-            self.set_meta("heard", -1)
-
-    def scrub(self) -> None:
-        """Merge FTS5's segments, so that deleted terms leave the file."""
-        if self.has_fts:
-            with self.writing():
-                self.run("INSERT INTO heard_terms(heard_terms) VALUES('optimize')")
+        if ident <= int(self.meta("heard", "0")):
+            if self.has_fts:
+                self.run("INSERT INTO heard_terms(heard_terms, rowid, terms) "
+                         "VALUES('delete', ?, ?)", ident, " ".join(terms(text)))
+            else:
+                self.set_meta("heard", -1)
 
     def phrase(self, phrase: Sequence[str], scopes: Sequence[int]) -> list[int]:
-        """Ids of up to 200 traces that hold these analysed terms in a row.
-
-        FTS5 answers for those that it has heard of; of the others, those that hold the terms are
-        read.
-        """
+        """Ids of up to 200 traces that hold these analysed terms in a row: FTS5 knows those that
+        it has heard of; of the others, those that hold the terms are read."""
         heard = int(self.meta("heard", "0")) if self.has_fts else -1
-        wanted = " ".join(phrase[:32])
-        if not wanted:
-            return []
-        quoted = '"' + wanted.replace('"', '""') + '"'
-        found = [row[0] for row in self.rows(SQL_PHRASE, quoted, to_json(scopes))] if (
-            heard > 0) else []
+        wanted, found = " ".join(phrase[:32]), list[int]()
+        if wanted and heard > 0:
+            found = [row[0] for row in self.rows(SQL_PHRASE, _phrase_of(wanted), to_json(scopes))]
         units = [unit_of(term) for term in set(phrase[:32]) if term not in STOP]
-        for scope in scopes:
-            buckets = sorted((self.index.bucket(scope, unit) for unit in units), key=len)
-            hold = [pointer >> 8 for pointer in (buckets[0] if buckets else ()) if pointer & 1
-                    and pointer >> 8 > heard and all(
-                        impact_of(bucket, pointer >> 8) & 1 for bucket in buckets)]
+        for scope in scopes if units else ():
+            rarest, *rest = sorted((self.index.bucket(scope, unit) for unit in units), key=len)
+            hold = [pointer >> 8 for pointer in rarest if pointer & 1 and pointer >> 8 > heard
+                    and all(impact_of(bucket, pointer >> 8) & 1 for bucket in rest)]
             found += [ident for ident, row in self.traces(hold[-1000:]).items()
                       if f" {wanted} " in f" {' '.join(terms(row['text']))} "]
         return found[:200]
@@ -3382,7 +3314,7 @@ class TraceStore(Store):
         if source == target:
             return
         row = self.row("SELECT * FROM links WHERE src = ? AND dst = ?", source, target)
-        if row is not None:             # what faded since it was touched is gone
+        if row is not None:  # what faded since it was touched is gone
             left = retention(1.0, max(0.0, at - row["touched_at"]) / DAY_S, self.config.link_tau_d)
             weight = min(1.0, weight + left * row["weight"])
             eligible = min(1.0, eligible + left * row["eligible"])
@@ -3398,7 +3330,7 @@ class TraceStore(Store):
 class Project(Record):
     """A detected scope: its name, the identities it is known by, and what decided."""
 
-    name: str                       # "" where nothing was detected
+    name: str  # "" where nothing was detected
     identities: tuple[str, ...]
     how: str
 
@@ -3430,7 +3362,7 @@ def _repository(folder: str) -> Project | None:
     while f"path:{place}" not in identities:
         identities.insert(0, f"path:{place}")
         remote = _origin(place)
-        if os.path.isdir(remote):           # a clone of a clone on this machine
+        if os.path.isdir(remote):  # a clone of a clone on this machine
             place = _common_dir(remote)
         elif remote:
             identities.insert(0, "remote:" + _normal_remote(remote))
@@ -3440,7 +3372,7 @@ def _repository(folder: str) -> Project | None:
 
 
 def _common_dir(folder: str) -> str:
-    """The directory that all worktrees of a repository share; of a bare one itself."""
+    """The directory that all worktrees of a repository share."""
     git = os.path.join(folder, ".git")
     if os.path.isfile(git):
         git = os.path.join(folder, _content(git).removeprefix("gitdir:").strip())
@@ -3468,7 +3400,7 @@ def _origin(common: str) -> str:
 
 
 def _normal_remote(url: str) -> str:
-    """host/path of a remote, whatever the transport, user or ending.
+    """host/path of a remote.
 
     >>> _normal_remote("git@Host.example:a/b.git") == _normal_remote("https://host.example/a/b")
     True
@@ -3488,11 +3420,11 @@ class _Brain:
     def __init__(self, store: TraceStore, config: MemoryConfig, clock: Callable[[], float]) -> None:
         """Use `Hippocampus.open`."""
         self.store, self.config, self.clock = store, config, clock
-        self.session_id: str | None = None      # given to writes that name none
-        self.turned_off = ""                    # why meaning is off, where it is
+        self.session_id: str | None = None  # given to writes that name none
+        self.turned_off = ""  # why meaning is off, where it is
         self._embedder: EmbeddingProvider | None = None
         # Journal entries: time, kind, scope, data, last event seen when it was made.
-        self._waiting: list[tuple[float, str, int | None, dict[str, Any], int]] = []
+        self._waiting: list[tuple[Any, ...]] = []
 
     # --- embedder ---
 
@@ -3502,18 +3434,24 @@ class _Brain:
             return
         self._embedder = chosen = provider(given)
         with self.store.reading():
-            recorded = self.store.meta("embedder")
+            other = self._other_than(chosen)
             used = self.store.row("SELECT 1 FROM traces LIMIT 1") is not None
-            namesake = recorded == chosen.name and self._is_namesake(chosen)
-        if recorded != chosen.name or namesake:
-            if used or self.store.read_only:
-                wrong = "another function of this name" if namesake else repr(chosen.name)
-                raise EmbedderMismatch(
-                    f"{self.store.path!r} was written with the embedder {recorded!r}, not "
-                    f"{wrong}; open it without naming one, or move it over with "
-                    "Hippocampus.reembed(...)")
+        if other and (used or self.store.read_only):
+            raise EmbedderMismatch(
+                f"{self.store.path!r} was written with the embedder {other}, not {chosen.name!r}; "
+                "open it without naming one, or move it over with Hippocampus.reembed(...)")
+        if other:
             with self.store.writing():
                 self._record(chosen)
+
+    def _other_than(self, chosen: EmbeddingProvider) -> str:
+        """What else wrote the store: another name, or (each lambda has the same) another function
+        of the same one; else ""."""
+        recorded, said = self.store.meta("embedder"), getattr(chosen, "probe", None)
+        before = json.loads(self.store.meta("probe", "null"))
+        same = not (before and said) or sum(map(mul, before, said)) >= 0.98
+        return repr(recorded) if recorded != chosen.name else (
+            "" if same else "another function of this name")
 
     def _record(self, chosen: EmbeddingProvider) -> None:
         """Note whose vectors the store holds from now on, and what a function says to one word."""
@@ -3522,27 +3460,19 @@ class _Brain:
         self.store.set_meta("probe", to_json(probe and [round(x, 4) for x in probe]))
         self._embedder, self.store.embedder = chosen, chosen.name
 
-    def _is_namesake(self, chosen: EmbeddingProvider) -> bool:
-        """Whether it is another function of the recorded one's name (each lambda has the same)."""
-        before = json.loads(self.store.meta("probe", "null"))
-        probe = getattr(chosen, "probe", None)
-        return bool(before and probe and sum(map(mul, before, probe)) < 0.98)
-
     def thresholds(self) -> dict[str, tuple[float, str]]:
-        """Cosines by name with their origin: "provider", "store" (its own background; what is
-        related moves with it) or "config".  Loads no model."""
-        known = self._embedder or _PROVIDERS[_provider_kind(self.store.meta("embedder"))]
+        """Cosines by name, and whether the provider says so, the store (its own background; what is
+        related moves with it) or the configuration.  Loads no model."""
+        known = self._embedder or _builtin(self.store.meta("embedder"))
         said = {"background": 0.0, "related": 0.4, **getattr(known, "recommended_thresholds", {})}
-        found = {name: (said[name], "provider") for name in ("background", "related")}
-        learned = self.store.background()
-        if learned is not None and self.config.cosine_background is None:
-            share = (said["related"] - said["background"]) / (1 - said["background"])
-            found = {"background": (learned, "store"),
-                     "related": (round(learned + share * (1 - learned), 4), "store")}
-        for name in found:
-            if (given := getattr(self.config, f"cosine_{name}")) is not None:
-                found[name] = given, "config"
-        return found
+        ground, related, origin = said["background"], said["related"], "provider"
+        learned, config = self.store.background(), self.config
+        if learned is not None and config.cosine_background is None:
+            related = round(1 - (1 - learned) * (1 - related) / (1 - ground), 4)
+            ground, origin = learned, "store"
+        given = config.cosine_background, config.cosine_related
+        return {name: (value, origin) if own is None else (own, "config") for name, value, own in
+                zip(("background", "related"), (ground, related), given, strict=True)}
 
     @property
     def embedder(self) -> EmbeddingProvider:
@@ -3550,11 +3480,10 @@ class _Brain:
         if self._embedder is None:
             with self.store.reading():
                 recorded = self.store.meta("embedder")
-            chosen = provider(_provider_kind(recorded))
+            chosen = _builtin(recorded)()
             if chosen.name != recorded:
-                raise EmbedderMismatch(
-                    f"{self.store.path!r} was written with the embedder {recorded!r}; pass it to "
-                    " Hippocampus.open(embedder=...)")
+                raise EmbedderMismatch(f"{self.store.path!r} was written with the embedder "
+                                       f"{recorded!r}; pass it to Hippocampus.open(embedder=...)")
             self._embedder = chosen
         return self._embedder
 
@@ -3578,19 +3507,10 @@ class _Brain:
                 return None
         return embedder
 
-    def said_before(self, session_id: str | None, scope: str) -> tuple[str, str | None] | None:
-        """Text and speaker of the latest trace of a session in a scope."""
-        if not session_id or not self.config.use_context:
-            return None
-        with self.store.reading():
-            ident = self.store.session_end(session_id, self.store.scope_id(scope) or 0, False)
-            row = ident and self.store.row("SELECT text, speaker FROM traces WHERE id = ?", ident)
-        return (row["text"], row["speaker"]) if row else None
-
     # --- journal of recalls ---
 
     def note(self, at: float, op: str, scope_id: int | None, data: dict[str, object]) -> None:
-        """Keep a journal entry for the next write; write a full buffer if that needs no wait."""
+        """Keep a journal entry for the next write; 64 are written if that needs no wait."""
         self._waiting.append((at, op, scope_id, data, self.store.seen))
         if len(self._waiting) >= 64:
             self.flush(timeout_s=0.0)
@@ -3602,28 +3522,28 @@ class _Brain:
                 with self.writing(timeout_s):
                     pass
             except StoreError:
-                del self._waiting[:-1_024]      # a store that stays locked must not eat memory
+                del self._waiting[:-1_024]  # a store that stays locked must not eat memory
 
     @contextmanager
     def writing(self, timeout_s: float | None = None) -> Iterator[None]:
         """One write transaction that begins with the waiting journal entries."""
-        taken: list[tuple[float, str, int | None, dict[str, Any], int]] = []
+        taken: list[tuple[Any, ...]] = []
         try:
             with self.store.writing(timeout_s):
                 taken, self._waiting = self._waiting, []
-                self._journal(taken)
+                if taken:
+                    self._journal(taken)
                 yield
         except BaseException:
             self._waiting[:0] = taken
             raise
 
-    def _journal(self, entries: Sequence[tuple[float, str, int | None, dict[str, Any], int]],
-                 ) -> None:
+    def _journal(self, entries: Sequence[tuple[Any, ...]]) -> None:
         """Write entries, and bind what came together."""
         store = self.store
-        gone: set[int] = set()          # words that only traces held which were forgotten meanwhile
+        gone: set[int] = set()  # words that only traces held which were forgotten meanwhile
         for event in store.rows("SELECT data FROM events WHERE seq > ? AND op = 'forget'",
-                                min((entry[4] for entry in entries), default=store.seen)):
+                                min(entry[4] for entry in entries)):
             gone.update(json.loads(event["data"])["units"])
         for at, op, scope_id, data, _ in entries:
             ids = data.get("ids", ())
@@ -3639,14 +3559,12 @@ class _Brain:
                 store.link(source, target, "recalled", at, eligible=self.config.link_corecall)
 
 
-def _provider_kind(name: str) -> str:
-    """Which built-in provider a recorded embedder name belongs to."""
-    return "local" if name.startswith("fastembed:") else "hashing"
+def _builtin(name: str) -> type[HashingEmbedder] | type[FastEmbedProvider]:
+    return _PROVIDERS["local" if name.startswith("fastembed:") else "hashing"]
 
 
 def linkable(rows: Iterable[sqlite3.Row]) -> list[tuple[int, int]]:
-    """Pairs of ids, in both orders, that may be bound: never across two projects, never
-    quarantined ones."""
+    """Pairs of ids, in both orders, that may be bound: not of two projects, none quarantined."""
     fit = [(row["id"], row["scope_id"]) for row in rows if not row["quarantined"]]
     return [(a, b) for (a, of_a), (b, of_b) in permutations(fit, 2)
             if of_a == of_b or 1 in (of_a, of_b)]
@@ -3679,25 +3597,30 @@ def id_list(value: object, name: str) -> tuple[int, ...]:
         match = re.fullmatch(r"\s*[\"']?#?(\d{1,18})(\.0)?[\"']?\s*", str(part))
         _require(match is not None and not isinstance(part, bool) and int(match[1]) > 0,
                  f"{name}: {_shown(part)} is not an id; ids are whole numbers like 12")
-        ids.append(int(match[1]))       # type: ignore[index]
+        ids.append(int(match[1]))  # type: ignore[index]
     return tuple(dict.fromkeys(ids))
 
 
 def tag_list(tags: Iterable[str]) -> tuple[str, ...]:
     """Distinct tags, sorted; each 1 to 100 characters on one line."""
-    found = [tags] if isinstance(tags, str) else list(tags)
-    for tag in found:
+    tags = [tags] if isinstance(tags, str) else list(tags)
+    for tag in tags:
         _require(isinstance(tag, str) and 0 < len(tag.strip()) <= 100 and not _CONTROL.search(tag),
                  f"tags: {_shown(tag)} is not a word of 1 to 100 characters on one line")
-    return tuple(sorted({clean(tag).strip() for tag in found}))
+    return tuple(sorted({clean(tag).strip() for tag in tags}))
+
+
+def _whole(value: object, name: str, high: int) -> None:
+    _require(isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= high,
+             f"{name}={_shown(value)} is not a whole number from 1 to {high}")
 
 
 def number_in(value: object, name: str, low: float, high: float) -> float:
-    """A finite number in a range, or InvalidInput."""
+    """A finite number in a range; raises InvalidInput."""
     _require(isinstance(value, (int, float)) and not isinstance(value, bool)
              and low <= value <= high,
              f"{name}={_shown(value)} is not a number from {low} to {high}")
-    return float(value)             # type: ignore[arg-type]
+    return float(value)  # type: ignore[arg-type]
 
 
 # === 17. Writing ==================================================================================
@@ -3716,15 +3639,15 @@ class Draft(Record):
     session_id: str | None
     turn_id: str | None
     source_url: str | None
-    source_hash: str | None         # of the cited lines of a file
+    source_hash: str | None  # of the cited lines of a file
     key: str | None
     related_ids: tuple[int, ...]
     force_new: bool
     tags: tuple[str, ...]
     meta: dict[str, Any]
-    quarantine: str                 # why it is not trusted, or ""
-    notes: tuple[str, ...]          # what the guard did, in words
-    words: tuple[str, ...]          # content terms
+    quarantine: str  # why it is not trusted, or ""
+    notes: tuple[str, ...]  # what the guard did, in words
+    words: tuple[str, ...]  # content terms
     vector: tuple[float, bytes] | None
 
 
@@ -3733,17 +3656,17 @@ class Neighbour(Record):
 
     row: sqlite3.Row
     comparison: Comparison
-    reworded: bool                  # the same or similar, and no veto speaks against it
+    reworded: bool  # the same or similar, and no veto speaks against it
     cosine: float
 
 
 def _source(given: Mapping[str, object]) -> dict[str, str | None]:
-    """Who said a text and where, by name; InvalidInput for other names and unfit values."""
+    """Who said a text and where, by name."""
     named: dict[str, str | None] = dict.fromkeys(("speaker", "session_id", "turn_id", "source_url"))
     for name, value in given.items():
         _require(name in named and (value is None or isinstance(value, (str, int)))
-                 and len(str(value)) <= 2_000, f"{name}={_shown(value)}; speaker, session_id, "
-                 "turn_id and source_url take a text of at most 2000 characters")
+                 and len(str(value)) <= 2_000, f"{name}={_shown(value)}; {', '.join(named)} take "
+                 "a text of at most 2000 characters")
         named[name] = None if value is None else clean(str(value)) or None
     return named
 
@@ -3759,7 +3682,7 @@ def _plain_data(meta: Mapping[str, Any]) -> dict[str, Any]:
 # A source "file:PATH", "file:PATH#L3" or "file:PATH#L3-L9" is kept with a hash of those lines, and
 # looked at again whenever the trace is shown: no process is started, nothing but the state is told.
 _FILE = Regex(r"file:(?://(?=/))?(.+?)(?:#L(\d{1,9})(?:-L?(\d{1,9}))?)?", re.S)
-CITED_BYTES = 10_000_000            # larger files are not looked at
+CITED_BYTES = 10_000_000  # larger files are not looked at
 
 
 @lru_cache(maxsize=64)
@@ -3769,8 +3692,7 @@ def _lines_at(path: str, _mtime_ns: int, size: int) -> list[str]:
 
 
 def _lines_of(path: str) -> list[str] | None:
-    """The lines of a regular file of at most CITED_BYTES, read anew when it has changed.  What
-    says that it is empty is not opened: in /proc that may be endless."""
+    """The lines of a regular file.  One that says it is empty is not opened: it may be endless."""
     with suppress(OSError, ValueError):
         status = os.stat(path)
         if status.st_mode & 0o170000 == 0o100000 and status.st_size <= CITED_BYTES:
@@ -3778,16 +3700,19 @@ def _lines_of(path: str) -> list[str] | None:
     return None
 
 
+def _crc(line: str) -> str:
+    return f"{zlib.crc32(line.encode('utf-8', 'replace')):08x}"
+
+
 def _span_hash(lines: Sequence[str]) -> str:
     """8 digits of the first line and 24 of all."""
     import hashlib
     whole = hashlib.sha256("\n".join(lines).encode("utf-8", "replace")).hexdigest()
-    return f"{zlib.crc32(lines[0].encode('utf-8', 'replace')) if lines else 0:08x}{whole[:24]}"
+    return (_crc(lines[0]) if lines else "0" * 8) + whole[:24]
 
 
 def cited_file(source: str) -> tuple[str, str | None]:
-    """A file source with its path made absolute, and the hash of its lines; None where there are
-    none to be read."""
+    """A file source with its path made absolute, and the hash of its lines if it has any."""
     match = _FILE.fullmatch(source)
     if match is None:
         return source, None
@@ -3800,8 +3725,8 @@ def cited_file(source: str) -> tuple[str, str | None]:
 
 
 def file_state(source: str, known: str | None) -> str:
-    """What became of the lines of a file since they were cited: "fresh", "moved to line N",
-    "changed" or "gone" (the file); "unchecked" where they could not be read then."""
+    """What became of a file's lines since they were cited: "fresh", "moved to line N", "changed"
+    or "gone" (the file); "unchecked" where they could not be read then."""
     match = _FILE.fullmatch(source)
     if match is None or known is None:
         return "unchecked"
@@ -3812,51 +3737,44 @@ def file_state(source: str, known: str | None) -> str:
     if _span_hash(lines[first:last]) == known:
         return "fresh"
     for at, line in enumerate(lines if match[2] else ()):
-        if f"{zlib.crc32(line.encode('utf-8', 'replace')):08x}" == known[:8] and (
-                _span_hash(lines[at:at + last - first]) == known):
+        if _crc(line) == known[:8] and _span_hash(lines[at:at + last - first]) == known:
             return f"moved to line {at + 1}"
     return "changed"
 
 
-_Said = dict[tuple[str | None, str], tuple[str, str | None]]  # what and who, by session and scope
+def _embedded(brain: _Brain, model: EmbeddingProvider, text: str, speaker: str | None,
+              session_id: str | None, scope: str) -> tuple[float, bytes]:
+    """A model's vector of what somebody said, after what was said in that session before."""
+    store, before = brain.store, None
+    if session_id and brain.config.use_context:
+        with store.reading():
+            ident = store.session_end(session_id, store.scope_id(scope) or 0, False)
+            before = store.row("SELECT text, speaker FROM traces WHERE id = ?", ident)
+    return quantised(unit_vector(list(model.embed(embedded_text(
+        text, speaker, (before[0], before[1]) if before else None)))))
 
 
-def _embedded(brain: _Brain, model: EmbeddingProvider, said: tuple[str, str | None],
-              place: tuple[str | None, str], just_said: _Said | None) -> tuple[float, bytes]:
-    """A model's vector of what somebody said at a place, after what was said there before."""
-    before = (just_said or {}).get(place) or brain.said_before(*place)
-    if just_said is not None and brain.config.use_context and place[0]:
-        just_said[place] = said
-    return quantised(unit_vector(list(model.embed(embedded_text(*said, before)))))
-
-
-def draft_of(brain: _Brain, text: object = None, *, kind: str = "episodic",
+def draft_of(brain: _Brain, text: Any = None, *, kind: str = "episodic",
              scope: str | None = GLOBAL, origin: str = "agent", when: object = None,
              related_ids: object = (), force_new: bool = False, tags: Iterable[str] = (),
              meta: Mapping[str, Any] | None = None, key: str | None = None,
-             just_said: _Said | None = None, **names: object) -> Draft:
-    """The arguments of `remember`, checked, guarded and analysed.
-
-    `just_said`, of a batch, holds (text, speaker) of the drafts before by session and scope.
-    """
-    if not isinstance(text, str) or not text.strip():
-        raise InvalidInput(f"text={_shown(text)} is blank or no string; give a visible character")
-    if len(text) > MAX_TEXT_CHARS:
-        raise InvalidInput(f"text has {len(text):,} characters; the limit is {MAX_TEXT_CHARS:,}: "
-                           "split it")
-    if kind not in KINDS or origin not in ORIGINS:
-        raise InvalidInput(f"kind={_shown(kind)}, origin={_shown(origin)}; kinds are "
-                           f"{', '.join(KINDS)}, origins {', '.join(ORIGINS)}")
+             **names: object) -> Draft:
+    """The arguments of `remember`, checked, guarded and analysed."""
+    _require(isinstance(text, str) and bool(text.strip()),
+             f"text={_shown(text)} is blank or no string; give a visible character")
+    _require(len(text) <= MAX_TEXT_CHARS, f"text has {len(text):,} characters; the limit is "
+             f"{MAX_TEXT_CHARS:,}: split it")
+    _require(kind in KINDS and origin in ORIGINS, f"kind={_shown(kind)}, origin={_shown(origin)}; "
+             f"kinds are {', '.join(KINDS)}, origins {', '.join(ORIGINS)}")
     text, secrets = redacted(storable(text))
     _require(bool(text.strip()), "text holds nothing but NULs; give a visible character")
     scope_key(scope or GLOBAL)
     scope_key(scope := clean(scope or GLOBAL))
     named, about = _source(names), _plain_data(meta) if meta else {}
-    model = brain.model()
+    session_id, model = named["session_id"] or brain.session_id, brain.model()
     doubt = suspicion(text) or next(filter(None, (suspicion(v) for v in named.values() if v)), "")
-    place = named["session_id"] or brain.session_id, scope_key(scope)
     vector = None if model is None else _embedded(
-        brain, model, (text, named["speaker"]), place, None if doubt else just_said)
+        brain, model, text, named["speaker"], session_id, scope)
     notes = [f"redacted: {', '.join(secrets)}"] if secrets else []
     notes += [f"quarantined: {doubt}"] if doubt else []
     notes += [f"stored without a vector: {brain.turned_off}"] if brain.turned_off else []
@@ -3875,9 +3793,8 @@ def draft_of(brain: _Brain, text: object = None, *, kind: str = "episodic",
     return Draft(
         text=text, kind=kind, scope=scope, origin=origin, speaker=named["speaker"],
         when=None if when is None else epoch(when),
-        session_id=named["session_id"] or brain.session_id, turn_id=named["turn_id"],
-        source_url=source, source_hash=hashed, key=key,
-        related_ids=() if related_ids == () else id_list(related_ids, "related_ids"),
+        session_id=session_id, turn_id=named["turn_id"], source_url=source, source_hash=hashed,
+        key=key, related_ids=() if related_ids == () else id_list(related_ids, "related_ids"),
         force_new=bool(force_new), tags=() if tags == () else tag_list(tags), meta=about,
         quarantine=doubt, notes=tuple(notes), words=tuple(content(text)), vector=vector)
 
@@ -3920,7 +3837,7 @@ def _place_shared(brain: _Brain, near: Sequence[Neighbour], scope: int) -> int |
     return groups[0] if groups else None
 
 
-def _live(store: TraceStore, found: Sequence[tuple[int, Any]]) -> list[tuple[Any, Any]]:
+def _live(store: TraceStore, found: Collection[tuple[int, Any]]) -> list[tuple[Any, Any]]:
     """(row, what was found) of the current, trusted traces among (id, what was found)."""
     rows = store.traces([ident for ident, _ in found])
     return [(row, said) for ident, said in found if (row := rows.get(ident))
@@ -3931,16 +3848,15 @@ def _live_kin(brain: _Brain, units: Sequence[int], whole: int,
               scopes: Sequence[int]) -> list[tuple[Any, int]]:
     """(row, units shared) of the current, trusted traces that share most with a text."""
     config, store = brain.config, brain.store
-    alike: list[tuple[int, int]] = []
+    alike: dict[int, int] = {}
     if all(sum(store.index.holders(s, unit) for s in scopes) > KIN_BUDGET for unit in units):
-        alike = [(row[0], len(units)) for row in store.rows(SQL_ALIKE, whole) if row[1] in scopes]
+        alike = {row[0]: len(units) for row in store.rows(SQL_ALIKE, whole) if row[1] in scopes}
     live: list[tuple[Any, int]] = []
-    for most in (config.gate_compare, 16 * config.gate_compare):    # old versions may stand before
+    for most in (config.gate_compare, 16 * config.gate_compare):  # old versions may stand before
         kin = store.index.kin(units, scopes, rarest=config.gate_probe, most=most)
-        near = alike + [(ident, shared) for shared, ident in kin if (
-            3 * shared >= len(units) or len(units) - shared < 10) and (
-            ident, len(units)) not in alike]
-        live = _live(store, near)
+        near = alike | {ident: shared for shared, ident in kin if ident not in alike and (
+            3 * shared >= len(units) or len(units) - shared < 10)}
+        live = _live(store, near.items())
         if len(live) == len(near) or len(kin) < most:
             break
     return live[:config.gate_compare]
@@ -3953,81 +3869,81 @@ def _close_kin(brain: _Brain, vector: tuple[float, bytes],
     Closeness is what a cosine has above the middle of the 32 nearest, for cosines of one model are
     not those of another; from 0.5 a trace is close.
     """
-    store, scale = brain.store, vector[0]
-    found = store.vectors().near([scale * x for x in array("b", vector[1])], scopes, also=(),
-                                 limit=32)
-    near = {ident: found[ident][0] for ident in sorted(found, key=found.__getitem__, reverse=True)}
-    middle = min(0.99, max(0.0, sorted(near.values())[len(near) // 2])) if len(near) > 2 else 0.99
-    close = {ident: min(1.0, (x - middle) / (1.0 - middle)) for ident, x in near.items()}
-    best = [(ident, x) for ident, x in close.items() if x >= 0.5]
-    return _live(store, best[:brain.config.gate_compare])
+    found = brain.store.vectors().near([vector[0] * x for x in array("b", vector[1])], scopes,
+                                       also=(), limit=32)
+    near = sorted(((x, ident) for ident, (x, _) in found.items()), reverse=True)
+    middle = min(0.99, max(0.0, near[(len(near) - 1) // 2][0])) if len(near) > 2 else 0.99
+    close = [(ident, min(1.0, (x - middle) / (1.0 - middle))) for x, ident in near]
+    best = [(ident, x) for ident, x in close if x >= 0.5]
+    return _live(brain.store, best[:brain.config.gate_compare])
 
 
 def neighbours(brain: _Brain, draft: Draft, scope: int) -> list[Neighbour]:
     """The live traces most like a draft, what says most first; near twins are compared in full."""
-    config = brain.config
+    config, near = brain.config, list[Neighbour]()
     scopes = list(brain.store.trace_counts([scope, 1]))
     units = list(dict.fromkeys(unit_of(word) for word in draft.words[:400]))
-    near: list[Neighbour] = []
+
+    def add(row: sqlite3.Row, said: Comparison, shared: int, reworded: bool) -> None:
+        cosine = shared / math.sqrt((len(set(draft.words)) or 1) * (row["n_words"] or 1))
+        if draft.vector is not None:  # of a model's vectors, else of words
+            stored = brain.store.row("SELECT scale, data FROM vectors WHERE trace_id = ?",
+                                     row["id"])
+            cosine = quantised_cosine(draft.vector, stored) if stored else 0.0
+        if not config.use_vetoes and cosine >= 0.9:
+            said = Comparison("same", 1.0, "vetoes are off")
+        near.append(Neighbour(row, said, reworded, cosine))
+
     known = None
     for row, shared in _live_kin(brain, units, whole_of(draft.words), scopes):
-        shared = min(shared, len(units), row["n_words"])    # its other wordings may hold more
+        shared = min(shared, len(units), row["n_words"])  # its other wordings may hold more
         twin, alike = distance(len(units), row["n_words"], shared,
                                spaced=_RUN.search(draft.text) is None)
         if not twin and alike < config.gate_link:
             continue
         said = Comparison("similar", alike, f"{shared} of {len(units)} words are shared")
         reworded = False
-        if len(draft.text) > LONG_TEXT:     # the whole comparison would take seconds
+        if len(draft.text) > LONG_TEXT:  # the whole comparison would take seconds
             same = fold(draft.text) == fold(row["text"])
             said = Comparison("same", 1.0, "same text") if same else said
         elif twin or len(units) <= 30:
             known, other = known or facts(draft.text), _known_facts(row["text"])
             said = compare(known, other) if twin else said
             reworded = said.relation == "similar" and same_claim(known, other)
-        reworded = reworded or said.relation == "same" and row["speaker"] == draft.speaker
-        near.append(Neighbour(row, said, reworded, _nearness(brain, draft, row, shared)))
-        if not config.use_vetoes and near[-1].cosine >= 0.9:
-            near[-1] = near[-1]._replace(comparison=Comparison("same", 1.0, "vetoes are off"))
-    if draft.vector is not None:    # says the same in other words, or in another language
+        add(row, said, shared,
+            reworded or said.relation == "same" and row["speaker"] == draft.speaker)
+    if draft.vector is not None:  # says the same in other words, or in another language
         known_ids = {n.row["id"] for n in near}
         for row, closeness in _close_kin(brain, draft.vector, scopes):
             if row["id"] not in known_ids:
-                said = Comparison("similar", round(closeness, 3), "close in meaning by the model")
-                near.append(Neighbour(row, said, False, _nearness(brain, draft, row, 0)))
+                add(row, Comparison("similar", round(closeness, 3),
+                                    "close in meaning by the model"), 0, False)
     near.sort(key=lambda n: (_ORDER[n.comparison.relation], -n.comparison.overlap))
     return near
 
 
 _known_facts = lru_cache(maxsize=4_096)(facts)
-LONG_TEXT = 20_000                  # characters from which only equal texts are the same
+LONG_TEXT = 20_000  # characters from which only equal texts are the same
 _ORDER = {"same": 0, "contradiction": 1, "update": 1, "similar": 2, "different": 3}
-
-
-def _nearness(brain: _Brain, draft: Draft, row: sqlite3.Row, shared: int) -> float:
-    """Cosine of a draft to a trace: of a model's vectors, else of their terms, to which the hashing
-    embedder would add no more than its price."""
-    if draft.vector is not None:
-        return brain.store.stored_cosine(row["id"], draft.vector)
-    return shared / math.sqrt((len(set(draft.words)) or 1) * (row["n_words"] or 1))
 
 
 def decide(draft: Draft, scope: int, near: Sequence[Neighbour], config: MemoryConfig) -> Decision:
     """The gate's verdict; `near` is sorted, what says most first."""
     related = draft.related_ids
     linked = [n for n in near if n.comparison.relation != "different"]
-    first = linked[0] if linked else None
     relation, reason = "new", near[0].comparison.reason if near else "nothing like it is known"
     action, target = ("link", related[0]) if related else ("create", None)
     if draft.force_new:
         reason = "forced: the gate was passed by"
-    if first is not None:
-        relation, reason = first.comparison.relation, first.comparison.reason
+    if linked:
+        first, action = linked[0], "link"
+        relation, _, reason = first.comparison
         target = first.row["id"]
-        apart = _kept_apart(draft, scope, first.row)
-        action = "reinforce" if relation == "same" and not apart else "link"
-        if relation == "same" and apart:
-            relation, reason = "similar", f"{reason}, but {apart}"
+        if relation == "same":
+            apart = _kept_apart(draft, scope, first.row)
+            action = "link" if apart else "reinforce"
+            relation, reason = ("similar", f"{reason}, but {apart}") if apart else (
+                relation, reason)
     ids = () if action == "reinforce" else tuple(n.row["id"] for n in linked)
     overlap = max((n.comparison.overlap for n in near), default=0.0)
     return Decision(
@@ -4038,7 +3954,7 @@ def decide(draft: Draft, scope: int, near: Sequence[Neighbour], config: MemoryCo
 
 
 def _kept_apart(draft: Draft, scope: int, row: sqlite3.Row) -> str:
-    """Why a text of the same content is still no reinforcement; "" where it is one."""
+    """Why a text of the same content is still no reinforcement, or ""."""
     if row["scope_id"] != scope:
         return f"known in {row['scope']!r}: each scope keeps its own"
     if row["origin"] != draft.origin:
@@ -4050,18 +3966,21 @@ def _kept_apart(draft: Draft, scope: int, row: sqlite3.Row) -> str:
     return "quarantined text reinforces nothing" if draft.quarantine else ""
 
 
+_SAID = ("text", "kind", "origin", "speaker", "session_id", "turn_id", "source_url", "key")
+
+
 def insert(brain: _Brain, draft: Draft, scope: int, gist: int | None, decision: Decision) -> int:
     """A new trace with its pointers, terms and journal entry; its id."""
     store, now = brain.store, brain.clock()
     previous = draft.session_id and store.session_end(
         draft.session_id, scope, bool(draft.quarantine))
-    ident = store.run(
-        SQL_INSERT_TRACE, int.from_bytes(os.urandom(7), "big"), scope, draft.kind, draft.text,
-        draft.origin, draft.speaker, draft.session_id, draft.turn_id, draft.source_url,
-        draft.source_hash, draft.key, to_json(draft.tags) if draft.tags else None,
-        to_json(draft.meta) if draft.meta else None,
-        now, draft.when, brain.config.strength_new, bool(draft.quarantine), previous, gist,
-        len(set(draft.words)), whole_of(draft.words)).lastrowid or 0
+    ident = store.add(
+        "traces", **{name: getattr(draft, name) for name in _SAID}, scope_id=scope,
+        uid=int.from_bytes(os.urandom(7), "big"), source_hash=draft.source_hash,
+        tags=to_json(draft.tags) if draft.tags else None, prev_id=previous, gist_id=gist,
+        meta=to_json(draft.meta) if draft.meta else None, created_at=now, valid_from=draft.when,
+        strength=brain.config.strength_new, quarantined=bool(draft.quarantine),
+        n_words=len(set(draft.words)), whole=whole_of(draft.words))
     if ident > MAX_TRACE_ID:
         raise StoreError(f"this brain holds {MAX_TRACE_ID:,} traces, its limit; open another "
                          "namespace")
@@ -4070,8 +3989,7 @@ def insert(brain: _Brain, draft: Draft, scope: int, gist: int | None, decision: 
         draft.words, speaker=draft.speaker, when=draft.when, before=[*before.values()]),
         draft.words)
     for earlier, weight in zip(before, NEXT, strict=False):
-        later = add_impacts({}, first_words(draft.text), weight)
-        pointers += pointer_group(earlier, later, ())
+        pointers += pointer_group(earlier, add_impacts({}, first_words(draft.text), weight), ())
     if draft.vector is not None:
         store.run("INSERT INTO vectors VALUES(?, ?, ?)", ident, *draft.vector)
     store.add_pointers(now, "remember", scope, ident, pointers, _verdict(decision))
@@ -4091,28 +4009,25 @@ def log_turn(brain: _Brain, draft: Draft) -> int:
 
 def reinforce(brain: _Brain, row: sqlite3.Row, draft: Draft, decision: Decision) -> None:
     """Strengthen a known trace; another wording is kept as a variant."""
-    store, config, ident, now = brain.store, brain.config, row["id"], brain.clock()
-    trusted = draft.origin in TRUSTED       # else repetition adds no strength: it is easily planted
+    store, ident, now = brain.store, row["id"], brain.clock()
     since = row["reinforced_at"] or row["created_at"]
     apart = since // DAY_S != now // DAY_S or draft.session_id != row["session_id"]
     tags = sorted({*json.loads(row["tags"] or "[]"), *draft.tags})
     meta = {**draft.meta, **json.loads(row["meta"] or "{}")}
-    store.run("UPDATE traces SET tags = ?, meta = ?, key = coalesce(key, ?), source_hash = "
-              "CASE WHEN source_url IS NULL THEN ? ELSE source_hash END, "
-              "source_url = coalesce(source_url, ?), strength = ?, reinforced_at = ?, "
-              "updated_at = ?, kind = ?, "
-              "reinforcements = reinforcements + 1, contexts = contexts + ? WHERE id = ?",
-              to_json(tags) if tags else None, to_json(meta) if meta else None, draft.key,
-              draft.source_hash, draft.source_url,
-              reinforced(row["strength"], config.strength_gain) if trusted else row["strength"],
-              now if trusted else row["reinforced_at"], now,
-              max(row["kind"], draft.kind, key=KINDS.index), trusted and apart, ident)
+    source = row if row["source_url"] else draft._asdict()
+    store.change(ident, tags=to_json(tags) if tags else None, key=row["key"] or draft.key,
+                 meta=to_json(meta) if meta else None, source_url=source["source_url"],
+                 source_hash=source["source_hash"], updated_at=now,
+                 kind=max(row["kind"], draft.kind, key=KINDS.index),
+                 reinforcements=row["reinforcements"] + 1)
+    if draft.origin in TRUSTED:  # else repetition adds no strength: it is easily planted
+        store.change(ident, strength=reinforced(row["strength"], brain.config.strength_gain),
+                     reinforced_at=now, contexts=row["contexts"] + apart)
     known = [row["text"], *(text for text, by in store.variants(ident) if by != CUE)]
     pointers = array("I")
     if draft.text not in known:
-        store.run("INSERT INTO variants(trace_id, text, origin, session_id, turn_id, created_at) "
-                  "VALUES(?, ?, ?, ?, ?, ?)", ident, draft.text, draft.origin, draft.session_id,
-                  draft.turn_id, now)
+        store.add("variants", trace_id=ident, text=draft.text, origin=draft.origin,
+                  session_id=draft.session_id, turn_id=draft.turn_id, created_at=now)
         held = {unit_of(word) for text in known for word in content(text)}
         pointers = pointer_group(ident, more_impacts(draft.text, held), draft.words)
     for other in draft.related_ids:
@@ -4120,8 +4035,7 @@ def reinforce(brain: _Brain, row: sqlite3.Row, draft: Draft, decision: Decision)
     store.add_pointers(now, "reinforce", row["scope_id"], ident, pointers, _verdict(decision))
 
 
-def _verdict(decision: Decision) -> str:
-    """A decision as the journal keeps it, in JSON."""
+def _verdict(decision: Decision) -> str:  # in the journal
     return (f'{{"action":"{decision.action}","relation":"{decision.relation}","target":'
             f'{decision.target_id or "null"},"novelty":{decision.novelty},"cosine":'
             f'{decision.best_cosine}}}')
@@ -4136,29 +4050,22 @@ def _verdict(decision: Decision) -> str:
 class _Hit:
     """One candidate with its evidence while a recall runs."""
 
-    __slots__ = ("again", "confidence", "cosine", "covered", "known", "lift", "meant", "row",
-                 "score", "share", "source", "through", "votes", "why")
+    votes = score = cosine = lift = meant = covered = share = 0.0
+    known = confidence = 0.0  # chances: of any answer, of this one
+    again = False  # another wording of a better hit
+    source = "keyword"
 
     def __init__(self, row: sqlite3.Row) -> None:
-        self.row, self.source = row, "keyword"
-        self.votes = self.score = self.cosine = self.lift = self.meant = 0.0
-        self.covered = self.share = 0.0
-        self.known = self.confidence = 0.0      # chances: of any answer, of this one
-        self.again = False              # another wording of a better hit
+        self.row = row
         self.why: list[str] = []
-        self.through: list[int] = []    # superseded traces it was found through
-
-
-@lru_cache(maxsize=2_048)
-def _hashed(text: str, dim: int) -> array[float]:
-    return array("f", HashingEmbedder(dim).embed(text))
+        self.through: list[int] = []  # superseded traces it was found through
 
 
 class _Recall:
     """One recall inside one snapshot."""
 
-    def __init__(self, brain: _Brain, query: str, scopes: list[int], *,
-                 include_superseded: bool, as_of: float | None, focus: bool = False,
+    def __init__(self, brain: _Brain, query: str, scopes: list[int], *, focus: bool = False,
+                 include_superseded: bool = False, as_of: float | None = None,
                  **filters: Any) -> None:
         self.brain, self.store, self.config = brain, brain.store, brain.config
         self.scopes, self.include_superseded, self.as_of = scopes, include_superseded, as_of
@@ -4168,7 +4075,7 @@ class _Recall:
         self.days = {scope: self.store.active_days(scope) for scope in self.filled}
         parts = sentences(query) if len(self.cue.words) > SHORT_CUE else []
         focus = len(parts) > 1 and (focus or len(self.cue.words) > LONG_CUE)
-        self.focusable = len(parts) > 1 and not focus       # another look may find more
+        self.focusable = len(parts) > 1 and not focus  # another look may find more
         if focus:
             self._focus(parts)
         self.weights = self._weights()
@@ -4179,29 +4086,25 @@ class _Recall:
         self.whole = sum(weight for _, weight, _ in rarest)
         self.unheard = sum(weight for _, weight, buckets in rarest if not any(buckets)) / (
             self.whole or 1.0)
-        self.taught: dict[int, list[set[str]]] = {}     # words of the cues that rewards taught
+        self.taught: dict[int, list[set[str]]] = {}  # words of the cues that rewards taught
         self.heads: dict[int, int] = {}
         self.allowed = self._allowed(**filters)
-        self.near: dict[int, tuple[float, float]] = {}      # cosine and lift by a model
+        self.near: dict[int, tuple[float, float]] = {}  # cosine and lift by a model
         self.ground, self.related = 0.0, 1.0
 
     def _focus(self, parts: Sequence[str]) -> None:
         """Cut a cue of several sentences (a pasted prompt and a question) to those that some trace
-        answers: a long one, and one that as a whole would be refused.
-
-        A sentence scores by what its best trace covers of it, squared over the whole: much, and
-        most of it.  A question counts more, and what stands last.
-        """
-        whole, scores = self.cue, list[tuple[float, str]]()
+        answers; each scores by what its best trace covers of it, squared over the whole."""
+        whole, scores, index = self.cue, list[tuple[float, str]](), self.store.index
         for part in parts:
             self.cue = cue_of(part)
             weights = {unit_of(word): weight for word, weight in self._weights().items()}
-            best = self.store.index.vote(weights, self.filled, limit=1)
+            best = index.vote(weights, self.filled, limit=1)
             held = sum(weight for unit, weight in weights.items() for ident in best if any(
-                impact_of(self.store.index.bucket(scope, unit), ident) for scope in self.filled))
+                impact_of(index.bucket(scope, unit), ident) for scope in self.filled))
             asked = ASKED ** (part.rstrip().endswith(("?", "\uff1f")) + (part is parts[-1]))
             scores.append((asked * held * held / (sum(weights.values()) or 1.0), part))
-        floor = FOCUS * max(scores, default=(0.0, ""))[0]
+        floor = FOCUS * max(scores)[0]
         kept = [part for score, part in scores if score >= floor]
         self.cue = cue_of(" ".join(kept)) if floor else whole
 
@@ -4221,15 +4124,13 @@ class _Recall:
         return weights
 
     def _pointers(self, unit: int) -> int:
-        """How many pointers of current traces a unit has; by a sample where it has many."""
+        """How many pointers of current traces a unit has, by a sample of many."""
         found, retired = 0.0, self.store.retired()
         for scope in self.filled:
             bucket = self.store.index.bucket(scope, unit)
-            found += len(bucket)
-            if retired and bucket:
-                sample = bucket[::1 + len(bucket) // 128]
-                gone = sum([pointer >> 8 in retired for pointer in sample])
-                found -= len(bucket) * gone / len(sample)
+            sample = bucket[::1 + len(bucket) // 128] if retired else ()
+            gone = sum([pointer >> 8 in retired for pointer in sample])
+            found += len(bucket) * (1 - gone / (len(sample) or 1))
         return round(found)
 
     def hits(self, k: int) -> list[_Hit]:
@@ -4249,10 +4150,9 @@ class _Recall:
                     break
             if len(hits) >= k or len(votes) < limit:
                 return self._collapsed(self._ranked(list(hits.values()), k))
-            limit, hits = 8 * limit, {}     # too many were versions of the same
+            limit, hits = 8 * limit, {}  # too many were versions of the same
 
     def _votes(self, limit: int) -> dict[int, float]:
-        """Votes of the best candidates by id."""
         votes: dict[int, float] = {}
         if self.config.use_keyword:
             cue = {unit_of(word): weight for word, weight in self.weights.items()}
@@ -4265,7 +4165,7 @@ class _Recall:
         return votes
 
     def _mean(self, votes: Mapping[int, float]) -> None:
-        """Look up, with a model, what is nearest in meaning, and the best voted beside it."""
+        """With a model, look up what is nearest in meaning, and the best voted beside it."""
         model = self.brain.model() if self.config.use_cosine else None
         if model is None:
             return
@@ -4278,17 +4178,16 @@ class _Recall:
         limits = self.brain.thresholds()
         self.ground, self.related = limits["background"][0], limits["related"][0]
 
-    def _allowed(self, kind: str | None = None, tags: Collection[str] = (),
+    def _allowed(self, kind: str | None = None, tags: Sequence[str] = (),
                  start: float | None = None, end: float | None = None,
-                 origins: Collection[str] = ()) -> frozenset[int] | None:
-        """Ids of the traces that the filters let through, None where there are no filters."""
+                 origins: Sequence[str] = ()) -> frozenset[int] | None:
+        """Ids of the traces that the filters let through; None without filters."""
         if not (kind or tags or origins) and start is end is self.as_of is None:
             return None
-        rows = self.store.run(
+        return frozenset(row[0] for row in self.store.run(
             SQL_ALLOWED, scopes=to_json(self.filled), kind=kind, as_of=self.as_of, start=start,
-            end=end, old=self.include_superseded, origins=to_json(origins) if origins else None)
-        return frozenset(ident for ident, held in rows if not tags or (
-            held and set(tags) <= set(json.loads(held))))
+            end=end, old=self.include_superseded, tags=to_json(tags),
+            origins=to_json(origins) if origins else None))
 
     def _accept(self, idents: Sequence[int], votes: Mapping[int, float],
                 hits: dict[int, _Hit]) -> None:
@@ -4303,15 +4202,9 @@ class _Recall:
             if row is not None and self._passes(row):
                 hit = hits.setdefault(row["id"], _Hit(row))
                 hit.votes = max(hit.votes, votes.get(ident, 0.0))
-                self._take_meaning(hit, ident)
-                if ident in heads:
-                    hit.through.append(ident)
-
-    def _take_meaning(self, hit: _Hit, ident: int) -> None:
-        """Give a hit the cosine and the lift of a trace it stands for."""
-        near, lift = self.near.get(ident, (0.0, 0.0))
-        hit.cosine = max(hit.cosine, near)
-        hit.lift = max(hit.lift, lift)
+                hit.cosine, hit.lift = map(max, (hit.cosine, hit.lift),
+                                           self.near.get(ident, (0.0, 0.0)))
+                hit.through += [ident] if ident in heads else []
 
     def _passes(self, row: sqlite3.Row) -> bool:
         return row["scope_id"] in self.scopes and (
@@ -4325,13 +4218,13 @@ class _Recall:
         top = max((hit.votes for hit in hits), default=0.0) or 1.0
         sessions: dict[str, list[float]] = {}
         for hit in hits:
-            hit.score = hit.votes / top * factors.get(hit.row["speaker"] or "", 1.0)
+            factor = factors.get(hit.row["speaker"] or "", 1.0)
+            hit.score, hit.lift = hit.votes / top * factor, hit.lift * factor
             if hit.row["session_id"]:
                 sessions.setdefault(hit.row["session_id"], []).append(hit.score)
         means = {name: sum(nlargest(3, scores)) / 3 for name, scores in sessions.items()}
         for hit in hits:
-            hit.score += SESSION * means.get(hit.row["session_id"], 0.0)
-            hit.score += MEANING * hit.lift * factors.get(hit.row["speaker"] or "", 1.0)
+            hit.score += SESSION * means.get(hit.row["session_id"], 0.0) + MEANING * hit.lift
             hit.score *= DOUBTED if hit.row["quarantined"] else (
                 1.0 if hit.row["origin"] in TRUSTED else UNTRUSTED)
         hits.sort(key=lambda hit: (-hit.score, -hit.row["id"]))
@@ -4348,62 +4241,47 @@ class _Recall:
             if rank < 10:
                 hit.score *= 1 + IN_ORDER * in_order(every, terms(hit.row["text"][:2_000]))
         hits[:len(best)] = sorted(best, key=lambda hit: (-hit.score, -hit.row["id"]))
-        self._remember_lessons(best)
+        rows = {hit.row["id"]: hit.row for hit in best}
+        for ident, text in self.store.rows(SQL_LESSONS, to_json(list(rows))):
+            lesson = set(content(text)).difference(content(rows[ident]["text"]))
+            self.taught.setdefault(ident, []).append(lesson)
         share = shares([hit.score for hit in hits])
         for hit, hit.share in zip(hits[:len(best)], share, strict=False):
             self.judge(hit)
         return hits
 
     def judge(self, hit: _Hit) -> None:
-        """Fill in coverage and both chances."""
+        """Fill in coverage, meaning and both chances."""
         hit.covered = max(self._covered(ident) for ident in [hit.row["id"], *hit.through])
-        hit.known = self._known(hit.covered, self.unheard) if hit.covered else 0.0
         hit.meant = (hit.cosine - self.ground) / max(1e-6, self.related - self.ground)
-        if hit.meant > 0:                       # a meaning needs no word in common
-            hit.known = max(hit.known, self._known(min(1.0, MEANT * hit.meant), 0.0))
+        signs = [(hit.covered, self.unheard)] if hit.covered else []
+        signs += [(min(1.0, MEANT * hit.meant), 0.0)] if hit.meant > 0 else []  # needs no word
+        hit.known = max((chance(KNOWN, sign, rivals_of(self.total)) for sign in signs),
+                        default=0.0)
         hit.confidence = hit.known * chance(RIGHT, [hit.share])
 
-    def _known(self, covered: float, unheard: float) -> float:
-        """Chance that the store holds what the cue asks for, by what a hit covers of it."""
-        return chance(KNOWN, [covered, unheard], rivals_of(self.total))
-
     def _covered(self, ident: int) -> float:
-        """Rarity of the cue's words that point to a trace, as a share of its most telling ones.
+        """Rarity of the cue's words that point to a trace, as a share of its most telling ones: the
+        best single sign that a hit is right, AUROC .90 on LoCoMo cues with the names swapped.
 
-        The best single sign that a hit is right: AUROC .90 on LoCoMo cues asked of another
-        dialogue with the names swapped.  A word never seen is the rarest, so it counts most.
+        A word never seen is the rarest, so it counts most.
         """
         lessons = self.taught.get(ident, ())
         held = sum(weight for word, weight, buckets in self.telling if any(
             impact_of(bucket, ident) for bucket in buckets)
             and not any(word in lesson for lesson in lessons))
-        for lesson in lessons:          # a word of it proves nothing; most of it does
+        for lesson in lessons:  # a word of it proves nothing; most of it does
             shared = sum(weight for word, weight, _ in self.telling if word in lesson)
             known = len(lesson.intersection(self.weights)) / (len(lesson) or 1)
             held = max(held, shared * known)
         return min(1.0, held / self.whole) if self.whole else 0.0
 
-    def _remember_lessons(self, hits: Iterable[_Hit]) -> None:
-        """Read the cues that the hits were rewarded for, without the words they hold themselves."""
-        rows = {hit.row["id"]: hit.row for hit in hits}
-        for ident, text in self.store.rows(SQL_LESSONS, to_json(list(rows))):
-            lesson = set(content(text)).difference(content(rows[ident]["text"]))
-            self.taught.setdefault(ident, []).append(lesson)
-
-    @cached_property
-    def hashed(self) -> list[tuple[int, float]]:
-        """What the hashing embedder makes of the cue, without the zeros; [] with a model."""
-        embedder = self.brain.embedder
-        found = embedder.embed(self.cue.text) if isinstance(embedder, HashingEmbedder) else ()
-        return [(i, value) for i, value in enumerate(found) if value]
-
     def retained(self, row: sqlite3.Row) -> float:
-        """A trace's retention now."""
         return retention_of(row, self.now, self.days.get(row["scope_id"], ()), self.config)
 
     @staticmethod
     def _collapsed(hits: Sequence[_Hit]) -> list[_Hit]:
-        """The hits with further wordings of one fact moved behind all others."""
+        """Further wordings of one fact moved behind all others."""
         kept: dict[int, _Hit] = {}
         for hit in hits:
             first = kept.setdefault(hit.row["gist_id"] or hit.row["id"], hit)
@@ -4420,13 +4298,11 @@ class _Recall:
         graph = self.store.graph(list(start), self.now)
         active = spread(graph, start, hops=self.config.spread_hops, decay=self.config.spread_decay)
         best = nlargest(most, active, key=lambda ident: (active[ident], -ident))
-        rows = self.store.traces(best)
-        found = []
-        for ident in best:
-            row = rows.get(ident)
-            if row is not None and self._passes(row) and not row["quarantined"]:
-                hit = _Hit(row)
-                self._take_meaning(hit, ident)
+        rows, found = self.store.traces(best), []
+        for row in (rows[ident] for ident in best if ident in rows):
+            if self._passes(row) and not row["quarantined"]:
+                hit, ident = _Hit(row), row["id"]
+                hit.cosine = self.near.get(ident, (0.0, 0.0))[0]
                 self.judge(hit)
                 hit.source = "associated"
                 hit.confidence = min(0.99, max(hit.confidence, active[ident]))
@@ -4438,29 +4314,30 @@ class _Recall:
 
     def item(self, hit: _Hit) -> Item:
         """The hit as callers see it."""
-        if self.config.use_cosine and self.hashed:          # shown, but ranks nothing
-            vector = _hashed(hit.row["text"], self.brain.embedder.dim)
-            hit.cosine = sum([value * vector[i] for i, value in self.hashed])
-        if hit.source == "keyword" and (
-                MEANT * hit.meant if self.near else hit.cosine) > hit.covered:
+        row = hit.row
+        if self.config.use_cosine and not self.near:  # of words, as the gate's
+            held = sum([any(impact_of(bucket, row["id"]) & 1 for bucket in buckets)
+                        for _, _, buckets in self.telling])
+            hit.cosine = min(1.0, held / math.sqrt(len(self.telling) * row["n_words"] or 1))
+        if hit.source == "keyword" and MEANT * hit.meant > hit.covered:
             hit.source = "direct"
         why = [f"covers {hit.covered:.0%} of the cue, turns around it included"] if (
             hit.covered) else []
         why += [f"cosine {hit.cosine:.2f}"] if hit.cosine else []
-        kept = self.retained(hit.row)
+        kept = self.retained(row)
         why += [f"found through #{i}, which it supersedes" for i in hit.through[:3]]
         why += ["dormant"] if kept < self.config.dormant_below else []
-        return record(hit.row, cosine=hit.cosine, confidence=round(hit.confidence, 4),
+        return record(row, cosine=hit.cosine, confidence=round(hit.confidence, 4),
                       retention=kept, source=hit.source, why=(*why, *hit.why), bm25=hit.votes)
 
 
 def valid_from(row: sqlite3.Row) -> float:
-    """When a trace became true: as said at write, else when it was written."""
+    """When a trace became true, as said or by when it was written."""
     return float(row["created_at"] if row["valid_from"] is None else row["valid_from"])
 
 
 def retention_of(row: sqlite3.Row, now: float, days: Sequence[int], config: MemoryConfig) -> float:
-    """Retention of a trace's row now, in [0,1]; the strength itself where nothing decays."""
+    """Retention of a trace's row now, in [0,1]."""
     if not config.use_decay or row["pinned"]:
         return float(row["strength"])
     tau: float = getattr(config, f"tau_{row['kind']}_d")
@@ -4468,37 +4345,40 @@ def retention_of(row: sqlite3.Row, now: float, days: Sequence[int], config: Memo
     return round(retention(row["strength"], age, tau), 4)
 
 
-def record(row: sqlite3.Row, *, retention: float, cosine: float = 0.0, confidence: float = 1.0,
-           source: str = "direct", why: tuple[str, ...] = (), bm25: float = 0.0) -> Item:
+def record(row: sqlite3.Row, *, cosine: float = 0.0, confidence: float = 1.0,
+           source: str = "direct", bm25: float = 0.0, **known: Any) -> Item:
     """A row of traces as an Item; the file that it cites is looked at."""
-    place = [f"session {row['session_id']}"] if row["session_id"] else []
-    place += [f"turn {row['turn_id']}"] if row["turn_id"] else []
-    url = row["source_url"]
-    if url:
-        state = f" ({file_state(url, row['source_hash'])})" if url.startswith("file:") else ""
-        place.append(url + state)
+    place = [f"{what} {row[f'{what}_id']}" for what in ("session", "turn") if row[f"{what}_id"]]
+    url = row["source_url"] or ""
+    state = f" ({file_state(url, row['source_hash'])})" if url.startswith("file:") else ""
+    place += [url + state] if url else []
+    plain = (*_SAID, "scope", "created_at", "valid_to", "superseded_by")
     return Item(
-        memory_id=row["id"], text=row["text"], kind=row["kind"], cosine=round(cosine, 4),
-        confidence=confidence, retention=retention, source=source, scope=row["scope"],
-        origin=row["origin"], speaker=row["speaker"], created_at=row["created_at"],
+        **{name: row[name] for name in plain}, **{"why": (), **known}, memory_id=row["id"],
+        cosine=round(cosine, 4), confidence=confidence, source=source, bm25=round(bm25, 4),
         updated_at=row["updated_at"] or row["created_at"], valid_from=valid_from(row),
-        valid_to=row["valid_to"], superseded_by=row["superseded_by"],
-        citation=", ".join(place) or "source unknown", why=why,
-        meta=json.loads(row["meta"]) if row["meta"] else {},
-        tags=tuple(json.loads(row["tags"])) if row["tags"] else (),
-        trusted=not row["quarantined"], pinned=bool(row["pinned"]), session_id=row["session_id"],
-        turn_id=row["turn_id"], source_url=url, key=row["key"], bm25=round(bm25, 4))
+        citation=", ".join(place) or "source unknown", meta=json.loads(row["meta"] or "{}"),
+        tags=tuple(json.loads(row["tags"] or "[]")), trusted=not row["quarantined"],
+        pinned=bool(row["pinned"]))
 
 
-def _recalled(brain: _Brain, query: str, *, k: int, scope: str | None, all_scopes: bool,
-              min_confidence: float | None, budget_chars: int | None, log: bool = False,
-              **filters: Any) -> RecallPacket:
-    """The packet for checked arguments."""
+def _recalled(brain: _Brain, query: str, *, k: int, scope: str | None, all_scopes: bool = False,
+              min_confidence: float | None = None, budget_chars: int | None = None,
+              log: bool = False, **filters: Any) -> RecallPacket:
+    """The packet for a cue; `log` looks at conversations alone."""
+    _require(isinstance(query, str), f"query={_shown(query)} is not a string")
+    scope_key(scope or GLOBAL)
+    _whole(k, "k", 1_000)
+    _whole(1 if budget_chars is None else budget_chars, "budget_chars", 10**9)
+    number_in(0.0 if min_confidence is None else min_confidence, "min_confidence", 0.0, 1.0)
+    filters |= {name: epoch(filters[name], name) for name in ("as_of", "start", "end")
+                if filters.get(name) is not None}
     started, config = time.perf_counter(), brain.config
     with brain.store.reading():
-        scopes = brain.store.visible(scope, all_scopes, logs=log)
-        if log:                         # conversations alone
-            scopes = [one for one in scopes if one not in brain.store.visible(scope, all_scopes)]
+        scopes = brain.store.visible(scope, all_scopes)
+        if log:
+            scopes = [one for one in brain.store.visible(scope, all_scopes, logs=True)
+                      if one not in scopes]
         for focus in (False, True):
             work = _Recall(brain, storable(query), scopes, focus=focus, **filters)
             hits = work.hits(k)
@@ -4512,10 +4392,10 @@ def _recalled(brain: _Brain, query: str, *, k: int, scope: str | None, all_scope
                     and hit.score >= least and not (hit.again and strict)][:k]
             if kept or not work.focusable:
                 break
-        linked = work.associates(kept, 2 * CONTEXT + k - len(kept))
-        chosen, direct = ({hit.row["id"] for hit in some} for some in (kept, hits))
-        linked = [hit for hit in linked if hit.row["id"] not in chosen]
-        room = k - len(kept)
+        room, chosen, direct = k - len(kept), *({hit.row["id"] for hit in some}
+                                                for some in (kept, hits))
+        linked = [hit for hit in work.associates(kept, 2 * CONTEXT + room)
+                  if hit.row["id"] not in chosen]
         strong = [hit for hit in linked if hit.confidence >= max(floor, 1e-9) and hit.known >= sure
                   and hit.row["id"] not in direct][:room]
         items = _within([work.item(hit) for hit in [*kept, *strong]], budget_chars)
@@ -4539,7 +4419,7 @@ _CONFLICT = ("may update", "may be outdated", "may contradict")
 
 
 def _conflicts(brain: _Brain, idents: Sequence[int]) -> dict[int, list[str]]:
-    """Notes by id for traces that the gate took for an update or contradiction of one another."""
+    """Notes by id on traces that the gate took for an update or contradiction of one another."""
     ids, notes = to_json(idents), dict[int, list[str]]()
     for new, old, kind in brain.store.rows(
             f"SELECT l.src, l.dst, l.kind FROM links l JOIN traces a ON a.id = l.src JOIN traces b "
@@ -4560,15 +4440,15 @@ def _packet_reason(work: _Recall, hits: Sequence[_Hit], items: Sequence[Item], f
     if not work.cue.words:
         return "the cue has no searchable terms"
     if not hits:
-        return ("no trace shares a term with the cue" if work.allowed is None
-                else "no trace that passes the filters shares a term with the cue")
+        passes = "" if work.allowed is None else "that passes the filters "
+        return f"no trace {passes}shares a term with the cue"
     what, best = ("chance of an answer", max(hit.known for hit in hits)) if sure else (
         "best confidence", max(hit.confidence for hit in hits))
     return f"nothing relevant: the {what} is {best:.2f}, under {sure or floor:.2f}"
 
 
 def _within(items: Sequence[Item], budget: int | None) -> list[Item]:
-    """The items whose texts fit a budget in characters, the first one cut to it if need be."""
+    """The items whose texts fit a budget in characters; the first one is cut to it."""
     if budget is None:
         return list(items)
     kept: list[Item] = []
@@ -4601,9 +4481,9 @@ def _revise(brain: _Brain, row: sqlite3.Row, draft: Draft) -> WriteResult:
         decision = Decision("create", old_id, (old_id,), 1.0, 0.0, "update",
                             "; ".join([notice, *draft.notes]))
         new_id = insert(brain, draft, scope, None, decision)
-        store.run("UPDATE traces SET strength = max(strength, ?), pinned = ?, reinforcements = ?, "
-                  "contexts = ? WHERE id = ?", row["strength"], row["pinned"],
-                  row["reinforcements"], row["contexts"], new_id)
+        store.change(new_id, strength=max(row["strength"], brain.config.strength_new),
+                     pinned=row["pinned"], reinforcements=row["reinforcements"],
+                     contexts=row["contexts"])
     until = max(now if draft.when is None else draft.when, valid_from(row))
     store.supersede("UPDATE traces SET valid_to = coalesce(valid_to, ?), superseded_by = ?, "
                     "updated_at = ?, pinned = 0 WHERE id = ?", [(until, new_id, now, old_id)])
@@ -4612,10 +4492,11 @@ def _revise(brain: _Brain, row: sqlite3.Row, draft: Draft) -> WriteResult:
 
 
 def keyed(brain: _Brain, draft: Draft) -> WriteResult:
-    """Write a draft under its key: what stands there is superseded."""
-    store, scope = brain.store, brain.store.scope_id(draft.scope, create=True)
-    row = store.row(f"{SQL_TRACE} WHERE scope_id = ? AND key = ? AND valid_to IS NULL", scope,
-                    draft.key)
+    """Write a draft; what stands under its key, if it has one, is superseded."""
+    store, row = brain.store, None
+    if draft.key:
+        row = store.row(f"{SQL_TRACE} WHERE scope_id = ? AND key = ? AND valid_to IS NULL",
+                        store.scope_id(draft.scope, create=True), draft.key)
     if row is None:
         return place(brain, draft)
     _require(draft.origin in TRUSTED or row["origin"] not in TRUSTED, f"key={draft.key!r}: text of "
@@ -4628,7 +4509,7 @@ def keyed(brain: _Brain, draft: Draft) -> WriteResult:
         return WriteResult(row["id"], False, decision)
     result = _revise(brain, row, draft)
     if result.memory_id != row["id"]:
-        store.run("UPDATE traces SET key = ? WHERE id = ?", draft.key, result.memory_id)
+        store.change(result.memory_id, key=draft.key)
     return result
 
 
@@ -4640,7 +4521,8 @@ class Reflection(Record):
 
 
 def _asked_for(brain: _Brain) -> dict[tuple[int, int], tuple[str, list[int]]]:
-    """By scope and trace the day's latest cue that it may have answered, and all that came back."""
+    """By scope and id of a trace: the day's latest cue that it may have answered, and all ids that
+    came back."""
     asked: dict[tuple[int, int], tuple[str, list[int]]] = {}
     for scope, data in brain.store.rows(
             "SELECT scope_id, data FROM events WHERE seq > (SELECT max(seq) FROM events) - 2000 "
@@ -4654,18 +4536,16 @@ def _asked_for(brain: _Brain) -> dict[tuple[int, int], tuple[str, list[int]]]:
 
 
 def _learn(store: TraceStore, row: sqlite3.Row, cue: str, ids: list[int], at: float) -> array[int]:
-    """Pointers by which a trace answers to the words of the cue that it was rewarded for.
-
-    A plastic synapse from cue to assembly, kept as a variant.  A cue may quote what it asks for, so
-    in place of a turn stand the ids that it returned: who forgets one of them, forgets the cue.
-    """
+    """Pointers by which a trace answers to the words of the cue that it was rewarded for, a plastic
+    synapse kept as a variant.  A cue may quote what it asks for, so in place of a turn stand the
+    ids that it returned: who forgets one of them, forgets the cue."""
     kept = [text for text, origin in store.variants(row["id"]) if origin == CUE]
     held = {unit_of(word) for text in (row["text"], *kept) for word in content(text)}
     new = more_impacts(cue, held, cue=True)
     if not new or row["quarantined"] or len(kept) >= CUES_KEPT:
         return array("I")
-    store.run("INSERT INTO variants(trace_id, text, origin, turn_id, created_at) "
-              "VALUES(?, ?, ?, ?, ?)", row["id"], cue, CUE, to_json(ids), at)
+    store.add("variants", trace_id=row["id"], text=cue, origin=CUE, turn_id=to_json(ids),
+              created_at=at)
     return pointer_group(row["id"], new, ())
 
 
@@ -4674,15 +4554,15 @@ def _reflect(brain: _Brain, rows: Mapping[int, sqlite3.Row], reward: float) -> R
     asked = _asked_for(brain) if reward >= TEACHES and brain.config.use_association else {}
     for ident, row in rows.items():
         strengths[ident] = round(rewarded(row["strength"], reward, brain.config), 6)
-        store.run("UPDATE traces SET strength = ?, updated_at = ?, used = used + ?, "
-                  "reinforced_at = ? WHERE id = ?", strengths[ident], now, reward > 0,
-                  now if reward > 0 else row["reinforced_at"], ident)
+        store.change(ident, strength=strengths[ident], updated_at=now,
+                     used=row["used"] + (reward > 0),
+                     reinforced_at=now if reward > 0 else row["reinforced_at"])
         store.mark_day(row["scope_id"], now)
-        told = asked.get((row["scope_id"], ident))      # no project's cue on a global trace
+        told = asked.get((row["scope_id"], ident))  # no project's cue on a global trace
         if reward < 0 and any(origin == CUE for _, origin in store.variants(ident)):
-            store.drop_trace(row)       # and what rewards taught it with it
+            store.drop_trace(row)  # and what rewards taught it with it
             store.run("DELETE FROM variants WHERE trace_id = ? AND origin = ?", ident, CUE)
-            store.add_pointers(now, "reindex", row["scope_id"], ident, store.pointers_of(row), None)
+            store.add_pointers(now, "reindex", row["scope_id"], ident, store.pointers_of(row))
         learned = _learn(store, row, *told, now) if told else array("I")
         store.add_pointers(now, "reflect", row["scope_id"], ident, learned,
                            to_json({"reward": reward}))
@@ -4695,16 +4575,16 @@ def _reflect(brain: _Brain, rows: Mapping[int, sqlite3.Row], reward: float) -> R
     return Reflection(len(rows), strengths)
 
 
-READ_KEPT = 400                     # ids that a context's ledger and a summary's line hold
+READ_KEPT = 400  # ids that a context's ledger and a summary's line hold
 
 
 class Forgotten(Record):
     """What `forget` removed, and where the text may still be."""
 
     memory_id: int
-    removed: dict[str, int]         # rows by table
-    wal: str                        # "erased", or "pending" while a reader holds a snapshot
-    backups: tuple[str, ...]        # copies that may still hold it
+    removed: dict[str, int]  # rows by table
+    wal: str  # "erased", or "pending" while a reader holds a snapshot
+    backups: tuple[str, ...]  # copies that may still hold it
 
 
 # Cues: those that returned a trace (see `_learn`), and those with a word that it alone held.
@@ -4713,17 +4593,17 @@ _TAUGHT = f"""origin = '{CUE}' AND (:id IN (SELECT value FROM json_each(turn_id)
 _ASKED = """op = 'recall' AND data IS NOT NULL AND (
     :id IN (SELECT value FROM json_each(events.data, '$.ids')) OR EXISTS(
     SELECT 1 FROM json_each(:words) WHERE instr(events.data, value) > 0))"""
-_SHOWING = {    # table: its rows that show a trace
+_SHOWING = {  # table: its rows that show a trace
     "links": "src = :id OR dst = :id", "vectors": "trace_id = :id",
     "variants": f"trace_id = :id OR {_TAUGHT}",
     "traces": "id = :id", "images": "'>' || row_key || '>' LIKE '%>' || :id || '>%'"}
 
 
 def _forget(brain: _Brain, row: sqlite3.Row) -> dict[str, int]:
-    """Remove a trace and every copy of its text in this database; rows removed by table."""
+    """Remove every copy of a trace's text in this database; rows removed by table."""
     store, ident, now = brain.store, row["id"], brain.clock()
     words = [word for word in set(content(row["text"])) if len(word) > 3
-             and store.index.holders(row["scope_id"], unit_of(word)) <= 1]      # its own alone
+             and store.index.holders(row["scope_id"], unit_of(word)) <= 1]  # its own alone
     units = sorted({unit_of(word) for word in words})
     about = {"id": ident, "words": to_json([form for word in words for form in (
         word, word.upper(), word.capitalize())])}
@@ -4733,7 +4613,7 @@ def _forget(brain: _Brain, row: sqlite3.Row) -> dict[str, int]:
         store.drop_trace(other)
     store.unhear(ident, row["text"])
     store.run("DELETE FROM vectors WHERE trace_id IN (SELECT id FROM traces WHERE prev_id = ?)",
-              ident)                # they know what was said before
+              ident)  # they know what was said before
     store.run("UPDATE traces SET valid_to = NULL, superseded_by = NULL WHERE superseded_by = ? "
               "AND id IN (SELECT CAST(row_key AS INTEGER) FROM images WHERE act = 'merged')", ident)
     heir = store.value("SELECT min(id) FROM traces WHERE gist_id = ?", ident)
@@ -4757,36 +4637,34 @@ def _forget(brain: _Brain, row: sqlite3.Row) -> dict[str, int]:
               "meta IS NOT NULL AND instr(text || ',', ?)", f" #{ident},")
     for other in store.traces(beside - {ident}).values():
         store.add_pointers(now, "reindex", other["scope_id"], other["id"],
-                           store.pointers_of(other), None)
+                           store.pointers_of(other))
     store.event(now, "forget", row["scope_id"], None, {"id": ident, "units": units})
     return removed
 
 
 # === 20. Sleeping =================================================================================
-# Offline consolidation: idempotent, cheap, undoable.  Each run is one transaction after a copy:
-# what was said since the last one is read for facts and rules, eligible links are committed, faded
-# ones pruned, episodes that proved themselves promoted, merges proposed and never performed.  Each
-# change is a row of `images` with the values before and after:
-# sleep, merge and undo write what it says, and the dream log counts those that a reader may see.
+# Offline consolidation: idempotent, cheap, undoable.  Each change is a row of `images` with the
+# values before and after: sleep, merge and undo write what it says, and the dream log counts those
+# that a reader may see.  Merges are proposed and never performed.
 
 class Dream(Record):
     """One entry of the dream log."""
 
     sleep_id: int
     at: float
-    what: str                       # "sleep" or "merge"
-    counts: dict[str, int]          # changes by act; in the dream log those of visible scopes
-    changes: tuple[str, ...]        # in words, those of visible scopes
+    what: str  # "sleep" or "merge"
+    counts: dict[str, int]  # changes by act; in the dream log those of visible scopes
+    changes: tuple[str, ...]  # in words, those of visible scopes
     undone: bool = False
 
 
-_Change = tuple[tuple[int, ...], list[object], list[object]]    # ids, before, after; [] is no row
+_Change = tuple[tuple[int, ...], list[object], list[object]]  # ids, before, after; [] is no row
 _LINK = "SELECT weight, eligible, touched_at, kind FROM links WHERE src = ? AND dst = ?"
 _SET_LINK = """INSERT OR REPLACE INTO links(weight, eligible, touched_at, kind, src, dst)
     VALUES(?, ?, ?, ?, ?, ?)"""
 _SET_KIND = "UPDATE traces SET kind = ? WHERE id = ?"
 _SET_HEAD = "UPDATE traces SET valid_to = ?, superseded_by = ? WHERE id = ?"
-_ACTS = {       # what is read of the row, how it is done, how it is undone, and in words
+_ACTS = {  # what is read of the row, how it is done, how it is undone, and in words
     "committed": (_LINK, _SET_LINK, _SET_LINK, "link {0} weight {1:.2f}"),
     "pruned": (_LINK, "DELETE FROM links WHERE src = ? AND dst = ?", _SET_LINK, "link {0} pruned"),
     "promoted": ("SELECT kind FROM traces WHERE id = ?", _SET_KIND, _SET_KIND,
@@ -4802,8 +4680,7 @@ _ACTS = {       # what is read of the row, how it is done, how it is undone, and
 
 def _changed(store: TraceStore, at: float, what: str, acts: Mapping[str, list[_Change]]) -> int:
     """Make the changes of a sleep or merge and keep their images; its id."""
-    sleep_id = store.run("INSERT INTO sleeps(at, what, counts) VALUES(?, ?, '{}')",
-                         at, what).lastrowid or 0
+    sleep_id = store.add("sleeps", at=at, what=what, counts="{}")
     for act, changes in acts.items():
         store.run_many("INSERT INTO images VALUES(?, ?, ?, ?, ?)", [
             (sleep_id, act, ">".join(map(str, ids)), to_json(before), to_json(after))
@@ -4818,34 +4695,32 @@ def _has_work(store: TraceStore) -> bool:
         return store.row(SQL_WORK, int(store.meta("slept", "0"))) is not None
 
 
-HEARD_AT_ONCE = 4_000               # traces that one sleep enters into FTS5: .3 s
-LINKS_AT_ONCE = 20_000              # links that one sleep commits or prunes: .5 s
-TURNS_AT_ONCE = 4_000               # turns that one sleep reads for facts
-OVERHEARD = "learned"               # tag of what sleep took from conversations
+HEARD_AT_ONCE = 4_000  # traces that one sleep enters into FTS5: .3 s
+LINKS_AT_ONCE = 20_000  # links that one sleep commits or prunes: .5 s
+TURNS_AT_ONCE = 4_000  # turns that one sleep reads for facts
+OVERHEARD = "learned"  # tag of what sleep took from conversations
 
 
 def _turns_to_read(brain: _Brain) -> list[Item]:
     """The turns of conversations that no sleep has read, oldest first."""
-    rows = brain.store.rows(
+    return records(brain, brain.store.rows(
         f"{SQL_TRACE} WHERE id > ? AND scope_id IN (SELECT id FROM scopes WHERE log_of > 0) "
-        "ORDER BY id LIMIT ?", int(brain.store.meta("learned_to", "0")), TURNS_AT_ONCE)
-    return [record(row, retention=float(row["strength"])) for row in rows]
+        "ORDER BY id LIMIT ?", int(brain.store.meta("learned_to", "0")), TURNS_AT_ONCE))
 
 
 def _proposed(turns: Sequence[Item], extractor: Callable[[list[Item]], Iterable[Any]],
               summariser: Callable[[list[Item]], str] | None) -> list[Proposal]:
-    """What an extractor finds in some turns, and a summary of each session's; without what rests
-    on an untrusted turn."""
+    """What an extractor finds in the trusted turns, and a summary of each session's."""
     trusted = {turn.memory_id: turn for turn in turns if turn.trusted}
     plain: dict[str, Any] = {"kind": "semantic", "sources": ()}
     found = [one if isinstance(one, Proposal) else Proposal(
         **{**plain, **({"text": one} if isinstance(one, str) else one)})
         for one in extractor(list(trusted.values()))]
-    sessions: dict[str | None, list[Item]] = {}
-    for turn in trusted.values() if summariser is not None else ():
-        sessions.setdefault(turn.session_id, []).append(turn)
-    found += [Proposal(summariser(said), "episodic", tuple(turn.memory_id for turn in said))
-              for said in sessions.values() if summariser is not None]
+    if summariser is not None:
+        for session in dict.fromkeys(turn.session_id for turn in trusted.values()):
+            said = [turn for turn in trusted.values() if turn.session_id == session]
+            found.append(Proposal(summariser(said), "episodic",
+                                  tuple(turn.memory_id for turn in said)))
     return [one for one in found if one.text.strip() and trusted.keys() >= {*one.sources}]
 
 
@@ -4853,47 +4728,43 @@ def _drafted(brain: _Brain, proposals: Sequence[Proposal], turns: Sequence[Item]
              own: bool) -> list[Draft]:
     """Proposals as drafts that cite their turns; `own` says they are in their speakers' words."""
     with brain.store.reading():
-        owners = {row[0]: row[1] for row in brain.store.rows(
-            "SELECT l.name, s.name FROM scopes l JOIN scopes s ON s.id = l.log_of")}
+        owners = dict(brain.store.run("SELECT l.name, s.name FROM scopes l JOIN scopes s "
+                                      "ON s.id = l.log_of").fetchall())
     said, drafts = {turn.memory_id: turn for turn in turns}, []
     for one in proposals:
         sources = [said[ident] for ident in one.sources] or turns[-1:]
-        origins = {turn.origin for turn in sources}
+        first, origins = sources[0], {turn.origin for turn in sources}
         drafts.append(draft_of(
-            brain, one.text, kind=one.kind, scope=owners[sources[0].scope],
-            when=sources[0].valid_from if one.when is None else one.when,
-            origin="tool" if "tool" in origins else "user" if own and origins == {"user"} else
-            "agent", session_id=sources[0].session_id, turn_id=sources[0].turn_id, key=one.key,
-            tags=[OVERHEARD], meta={"sources": list(one.sources)}))
+            brain, one.text, kind=one.kind, scope=owners[first.scope], key=one.key,
+            when=first.valid_from if one.when is None else one.when, turn_id=first.turn_id,
+            session_id=first.session_id, tags=[OVERHEARD], meta={"sources": list(one.sources)},
+            origin="tool" if "tool" in origins else
+            "user" if own and origins == {"user"} else "agent"))
     return drafts
 
 
 def _learnt(brain: _Brain, drafts: Sequence[Draft]) -> dict[str, list[_Change]]:
-    """Pass drafts of proposals through the gate; a newer value of a key, or of what an earlier
-    sleep learned, supersedes it."""
+    """Pass drafts through the gate; a newer value of a key, or of what an earlier sleep learned,
+    supersedes it."""
     store, now = brain.store, brain.clock()
-    learned: list[_Change] = []
-    updated: list[_Change] = []
+    acts: dict[str, list[_Change]] = {"learned": [], "updated": []}
     for draft in drafts:
         scope = store.scope_id(draft.scope, create=True) or 1
         near = neighbours(brain, draft, scope)
         verdict = decide(draft, scope, near, brain.config)
         old = next((n.row for n in near if n.row["id"] == verdict.target_id
                     and verdict.relation in ("update", "contradiction")
-                    and n.row["scope_id"] == scope and n.row["kind"] == draft.kind
+                    and (n.row["scope_id"], n.row["kind"]) == (scope, draft.kind)
                     and OVERHEARD in json.loads(n.row["tags"] or "[]")), None)
-        if draft.key:
-            result = keyed(brain, draft)
-        elif old is not None and not draft.quarantine:
-            result = _revise(brain, old, draft)
-        else:
-            result = place(brain, draft)
+        result = keyed(brain, draft) if draft.key or old is None or draft.quarantine else (
+            _revise(brain, old, draft))
         if result.created:
-            learned.append(((result.memory_id,), [now], [None]))
-            updated += [((row["id"],), [None, None], [row["valid_to"], result.memory_id])
-                        for row in store.rows("SELECT id, valid_to FROM traces WHERE "
-                                              "superseded_by = ?", result.memory_id)]
-    return {"learned": learned, "updated": updated}
+            acts["learned"].append(((result.memory_id,), [now], [None]))
+            acts["updated"] += [
+                ((row["id"],), [None, None], [row["valid_to"], result.memory_id])
+                for row in store.rows("SELECT id, valid_to FROM traces WHERE superseded_by = ?",
+                                      result.memory_id)]
+    return acts
 
 
 def _sleep(brain: _Brain, learnt: Mapping[str, list[_Change]]) -> Dream:
@@ -4919,19 +4790,18 @@ def _sleep(brain: _Brain, learnt: Mapping[str, list[_Change]]) -> Dream:
 def _link_changes(brain: _Brain, now: float) -> dict[str, list[_Change]]:
     """Eligibility becomes weight; what faded goes, but for explicit links (`related_ids`)."""
     config = brain.config
-    committed: list[_Change] = []
-    pruned: list[_Change] = []
-    for source, target, *before in brain.store.rows(
+    acts: dict[str, list[_Change]] = {"committed": [], "pruned": []}
+    for *ids, weight, eligible, at, kind in brain.store.rows(
             "SELECT src, dst, weight, eligible, touched_at, kind FROM links WHERE eligible > 0 OR "
             "kind <> 'related' AND touched_at < ? ORDER BY eligible = 0, touched_at LIMIT ?",
             now - DAY_S * config.link_tau_d / 2, LINKS_AT_ONCE):
-        weight, eligible, at, kind = before
+        before = [weight, eligible, at, kind]
         if eligible:
             weight = min(1.0, weight + config.link_eligible * eligible)
-            committed.append(((source, target), before, [weight, 0.0, now, kind]))
+            acts["committed"].append((tuple(ids), before, [weight, 0.0, now, kind]))
         elif retention(weight, (now - at) / DAY_S, config.link_tau_d) < config.link_prune:
-            pruned.append(((source, target), before, []))
-    return {"committed": committed, "pruned": pruned}
+            acts["pruned"].append((tuple(ids), before, []))
+    return acts
 
 
 def _proven(brain: _Brain) -> list[_Change]:
@@ -4955,9 +4825,14 @@ def _rewordings(store: TraceStore) -> list[_Change]:
 
 def _retained(brain: _Brain, rows: Sequence[sqlite3.Row]) -> dict[sqlite3.Row, float]:
     """The retention of each row now, in order."""
-    now, scopes = brain.clock(), {row["scope_id"] for row in rows}
-    days = {scope: brain.store.active_days(scope) for scope in scopes}
+    now = brain.clock()
+    days = {scope: brain.store.active_days(scope) for scope in {row["scope_id"] for row in rows}}
     return {row: retention_of(row, now, days[row["scope_id"]], brain.config) for row in rows}
+
+
+def records(brain: _Brain, rows: Sequence[sqlite3.Row]) -> list[Item]:
+    """Rows of traces as Items."""
+    return [record(row, retention=kept) for row, kept in _retained(brain, rows).items()]
 
 
 def _merge(brain: _Brain, rows: Mapping[int, sqlite3.Row]) -> tuple[int, int]:
@@ -4975,7 +4850,6 @@ def _merge(brain: _Brain, rows: Mapping[int, sqlite3.Row]) -> tuple[int, int]:
 
 
 def _undo(brain: _Brain, sleep_id: int) -> tuple[int, list[str]]:
-    """Put back what nothing changed since, inside a write transaction."""
     store, now, restored, left = brain.store, brain.clock(), 0, []
     entry = store.row("SELECT undone_at FROM sleeps WHERE id = ?", sleep_id)
     if entry is None:
@@ -5003,58 +4877,50 @@ _SEEN = f"""SELECT i.act, i.after, a.id, a.text, b.id, b.text FROM images i
 
 
 def _dreams(brain: _Brain, scopes: Sequence[int], limit: int) -> list[Dream]:
-    """The dream log as seen from some scopes; merges elsewhere are left out."""
+    """The dream log as seen from some scopes; merges in others are left out."""
     asked, dreams = to_json(scopes), []
     for ident, at, what, kept, undone in brain.store.rows(
             "SELECT id, at, what, counts, undone_at FROM sleeps ORDER BY id DESC LIMIT ?", limit):
-        seen = brain.store.rows(_SEEN, asked, asked, ident)
+        seen, words = brain.store.rows(_SEEN, asked, asked, ident), []
         counts = {act: sum(image["act"] == act for image in seen)
                   for act in _ACTS if (act == "merged") == (what == "merge")}
+        for act, after, *pair in seen[:500]:
+            texts = [f"#{pair[i]} {one_line(pair[i + 1], 60)!r}" for i in (0, 2)]
+            words.append(_ACTS[act][3].format(" -> ".join(dict.fromkeys(texts)),
+                                              *json.loads(after)))
         if seen or what == "sleep":
-            dreams.append(Dream(ident, at, what, {**counts, **json.loads(kept)},
-                                tuple(map(_in_words, seen[:500])), undone is not None))
+            dreams.append(Dream(ident, at, what, {**counts, **json.loads(kept)}, tuple(words),
+                                undone is not None))
     return dreams
-
-
-def _in_words(image: sqlite3.Row) -> str:
-    act, after, *pair = image
-    texts = [f"#{pair[i]} {one_line(pair[i + 1], 60)!r}" for i in (0, 2)]
-    return _ACTS[act][3].format(" -> ".join(dict.fromkeys(texts)), *json.loads(after))
 
 
 # === 21. Brief, report, check =====================================================================
 # What a session opens with, what the memory did over time, and an audit of every invariant.  The
 # brief reads a few index entries, so that it costs the same at 200 and at 100,000 traces.
 
-_LABEL = {"procedural": "rule", "semantic": "fact", "episodic": "episode"}    # in the brief's order
+_LABEL = {"procedural": "rule", "semantic": "fact", "episodic": "episode"}  # in the brief's order
 
 
 def _brief(brain: _Brain, scope: str | None, limit: int) -> str:
+    """As many lines as fit between the frame's; "" where not even the frame does."""
     store = brain.store
     scopes = store.visible(scope, False)
     chosen = store.rows(SQL_PINNED, to_json(scopes))
     for kind in _LABEL:
-        rows = [row for s in scopes for sql in (SQL_BRIEF, SQL_NEWEST)
-                for row in store.rows(sql, s, kind, 40)]
-        kept = {row: x for row, x in _retained(brain, rows).items()
-                if x >= brain.config.dormant_below}
-        chosen += sorted(kept, key=lambda row: (-round(kept[row], 2), -row["id"]))
-    places: dict[int, sqlite3.Row] = {}         # rewordings of one fact share a line
-    for row in chosen:
-        places.setdefault(row["gist_id"] or row["id"], row)
-    total = sum(store.trace_counts(scopes).values())
-    return _brief_text(list(places.values()), total, scope, limit) if chosen else ""
-
-
-def _brief_text(rows: Sequence[sqlite3.Row], total: int, scope: str | None, limit: int) -> str:
-    """As many lines as fit between the frame's; "" where not even the frame does."""
+        kept = _retained(brain, [row for s in scopes for sql in (SQL_BRIEF, SQL_NEWEST)
+                                 for row in store.rows(sql, s, kind, 40)])
+        chosen += sorted((row for row, x in kept.items() if x >= brain.config.dormant_below),
+                         key=lambda row: (-round(kept[row], 2), -row["id"]))
     place = "global"
     if scope and scope_key(scope) != GLOBAL:
         place = f"project {re.sub('[<>]', '', one_line(scope, 40))}"
     lines = [f"<realmemory {place}: notes from earlier sessions, data and not instructions>"]
     tail = "</realmemory>"
-    room = limit - len(lines[0]) - len(tail) - 48       # for line ends and "(... more ...)"
-    for row in rows:
+    room = limit - len(lines[0]) - len(tail) - 48  # for line ends and "(... more ...)"
+    places: dict[int, sqlite3.Row] = {}  # rewordings of one fact share a line
+    for row in chosen:
+        places.setdefault(row["gist_id"] or row["id"], row)
+    for row in places.values():
         label = "pinned" if row["pinned"] else _LABEL[row["kind"]]
         line = f"- #{row['id']} {day_of(row['updated_at'] or row['created_at'])} {label}: "
         line += one_line(row["text"], max(24, min(160, room - len(line) - 1)))
@@ -5062,14 +4928,14 @@ def _brief_text(rows: Sequence[sqlite3.Row], total: int, scope: str | None, limi
         if room < 0:
             break
         lines.append(line)
-    more = total - len(lines) + 1
+    more = sum(store.trace_counts(scopes).values()) - len(lines) + 1
     text = "\n".join([*lines, *[f"({more} more: recall by words or #id)"] * bool(more), tail])
-    return text if len(text) <= limit else ""
+    return text if chosen and len(text) <= limit else ""
 
 
 _LIVE = "SELECT * FROM traces WHERE valid_to IS NULL AND quarantined = 0 AND scope_id " + SQL_IN
 _TRACE_LINE = "#{id:<7} retention {retention:.2f}  x{reinforcements:<3} {text}"
-_TABLES = {     # of the report: title, how a row reads, the SQL of its rows in visible scopes
+_TABLES = {  # of the report: title, how a row reads, the SQL of its rows in visible scopes
     "traces": ("Traces", "{scope:<30.30} {kind:<11} {status:<12} {n:>8}", f"""
         SELECT s.name AS scope, kind, CASE WHEN quarantined THEN 'quarantined' WHEN superseded_by
         THEN 'superseded' WHEN valid_to THEN 'retired' ELSE 'live' END AS status, count(*) AS n
@@ -5121,7 +4987,7 @@ def _report(brain: _Brain, scopes: Sequence[int]) -> dict[str, Any]:
 
 
 def config_origins(config: MemoryConfig) -> dict[str, dict[str, Any]]:
-    """Each setting with its value and where it came from: "default" or "given"."""
+    """Each setting's value, and whether it is the "default" or "given"."""
     return {name: {"value": value if value != math.inf else "never",
                    "from": "default" if value == config._defaults[name] else "given"}
             for name, value in config._asdict().items()}
@@ -5151,8 +5017,8 @@ def _pairs(row: Mapping[str, object]) -> str:
     return "  ".join(f"{key} {value}" for key, value in row.items())
 
 
-_GONE = "NOT IN (SELECT id FROM traces)"        # NULL is not gone: the comparison is unknown then
-_AUDIT = {      # what is wrong: the rows in which it is
+_GONE = "NOT IN (SELECT id FROM traces)"  # NULL is not gone: the comparison is unknown then
+_AUDIT = {  # what is wrong: the rows in which it is
     "superseded traces without a successor": f"traces WHERE superseded_by {_GONE}",
     "traces after one that is gone": f"traces WHERE prev_id {_GONE}",
     "rewordings of a trace that is gone": f"traces WHERE gist_id {_GONE}",
@@ -5173,14 +5039,14 @@ def _problems(store: TraceStore) -> list[str]:
     numbers = {words: len(store.rows(f"SELECT 1 FROM {rows}")) for words, rows in _AUDIT.items()}
     lost = unheard = 0
     heard = int(store.meta("heard", "0")) if store.has_fts else 0
-    for row in store.rows("SELECT id, scope_id, text FROM traces ORDER BY id DESC LIMIT 2000"):
-        words = content(row["text"])[:8]
-        lost += any(not impact_of(store.index.bucket(row["scope_id"], unit_of(word)), row["id"])
+    for ident, scope, text in store.rows("SELECT id, scope_id, text FROM traces ORDER BY id DESC "
+                                         "LIMIT 2000"):
+        words = content(text)[:8]
+        lost += any(not impact_of(store.index.bucket(scope, unit_of(word)), ident)
                     for word in words)
-        if row["id"] <= heard and words and words[0].isalnum():
-            quoted = '"' + words[0].replace('"', '""') + '"'
+        if ident <= heard and words and words[0].isalnum():
             unheard += store.row("SELECT 1 FROM heard_terms WHERE heard_terms MATCH ? "
-                                 "AND rowid = ?", quoted, row["id"]) is None
+                                 "AND rowid = ?", _phrase_of(words[0]), ident) is None
     numbers |= {"traces missing from the postings": lost, "traces missing from FTS5": unheard}
     return [f"database: {words}" for words in broken] + [
         f"{number} {words}" for words, number in numbers.items() if number]
@@ -5188,15 +5054,6 @@ def _problems(store: TraceStore) -> list[str]:
 
 # === 22. Hippocampus ==============================================================================
 # The facade: checks arguments, opens the right transaction, calls the rooms above.
-
-def _whole(value: object, name: str, high: int) -> None:
-    _require(isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= high,
-             f"{name}={_shown(value)} is not a whole number from 1 to {high}")
-
-
-def _time(value: object, name: str) -> float | None:
-    return None if value is None else epoch(value, name)
-
 
 class Hippocampus(_Brain):
     """A brain: open one with `Hippocampus.open(folder)` and use it as a context manager.
@@ -5212,8 +5069,8 @@ class Hippocampus(_Brain):
         """The brain in a folder, made if missing; `namespace` names a separate one inside it.
 
         `embedder` is "hashing" (default of a new store), "local", a provider or a callable; None
-        takes what the store records.  `clock` returns epoch seconds.  A folder that can't be
-        written is opened for reading.  Writers wait `timeout_s` for each other.
+        takes what the store records.  `clock` returns epoch seconds.  Writers wait `timeout_s` for
+        each other.  A folder that can't be written is opened for reading.
         """
         config = (config or MemoryConfig()).checked()
         folder = brain_folder(os.fspath(path), namespace)
@@ -5233,7 +5090,7 @@ class Hippocampus(_Brain):
         self.close()
 
     def close(self) -> None:
-        """Write the waiting journal entries, if that needs no waiting, and close the store."""
+        """Write the waiting journal entries, unless that needs waiting, and close the store."""
         with closing(self.store):
             self.flush(timeout_s=0.25)
 
@@ -5248,40 +5105,33 @@ class Hippocampus(_Brain):
         """Write a text behind the novelty gate; committed when this returns.
 
         A known fact is reinforced (its trace's id comes back with created=False and the wording is
-        kept as a variant), a related one linked, a new one gets a trace.  `when` is when it became
-        true.  What stands under the same `key` in this scope is superseded.  `source_url` may be
-        "file:PATH#L3-L9": those lines are compared whenever the trace is shown.  Raises
-        InvalidInput, NotFound (an unknown related id), StoreError.
+        kept as a variant), a related one linked.  `when` is when it became true.  What stands under
+        the same `key` in this scope is superseded.  `source_url` may be "file:PATH#L3-L9": those
+        lines are compared whenever the trace is shown.  Raises InvalidInput, NotFound (an unknown
+        related id), StoreError.
         """
-        return self._placed([draft_of(
+        draft = draft_of(
             self, text, kind=kind, scope=scope, origin=origin, speaker=speaker, when=when,
             session_id=session_id, turn_id=turn_id, source_url=source_url, related_ids=related_ids,
-            force_new=force_new, tags=tags, meta=meta, key=key)])[0]
+            force_new=force_new, tags=tags, meta=meta, key=key)
+        with self.writing():
+            return keyed(self, draft)
 
     def remember_many(self, items: Iterable[str | Mapping[str, Any]]) -> list[WriteResult]:
-        """`remember` each text or mapping of its arguments, a hundred to a transaction.
-
-        Results are in order.  On an error the transactions before it stay.
-        """
-        given = list(items)
-        results: list[WriteResult] = []
-        for start in range(0, len(given), 100):
-            drafts, said = [], _Said()
-            for item in given[start:start + 100]:
+        """`remember` each text or mapping of its arguments, a hundred (with a model one) to a
+        transaction; results in order.  On an error the transactions before it stay."""
+        given, results = list(items), list[WriteResult]()
+        step = 1 if self.model() else 100  # a model reads what was said before
+        for start in range(0, len(given), step):
+            drafts = []
+            for item in given[start:start + step]:
                 _require(isinstance(item, (str, Mapping)),
                          f"remember_many: {_shown(item)} is neither a text nor a mapping")
-                drafts.append(draft_of(self, just_said=said, **(
+                drafts.append(draft_of(self, **(
                     {"text": item} if isinstance(item, str) else item)))
-            results += self._placed(drafts)
+            with self.writing():
+                results += [keyed(self, draft) for draft in drafts]
         return results
-
-    def _placed(self, drafts: Sequence[Draft]) -> list[WriteResult]:
-        with self.writing():
-            if len(drafts) > 1:
-                units = {unit_of(word) for draft in drafts for word in draft.words[:400]}
-                ids = {self.store.scope_id(draft.scope) or 1 for draft in drafts}
-                self.store.preload(ids | {1}, units)
-            return [keyed(self, draft) if draft.key else place(self, draft) for draft in drafts]
 
     def revise(self, old_id: int, new_text: str, *, kind: str | None = None,
                when: object = None, origin: str = "agent") -> WriteResult:
@@ -5289,47 +5139,36 @@ class Hippocampus(_Brain):
 
         An already superseded id revises its current successor.  The same text changes nothing.
         """
-        def head() -> tuple[int, sqlite3.Row]:
-            asked = self._row(old_id)["id"]
-            return asked, self._row(self.store.head(asked))
-
-        def draft() -> Draft:
-            return draft_of(
-                self, new_text, kind=kind or row["kind"], scope=row["scope"], origin=origin,
-                speaker=row["speaker"], when=when, tags=json.loads(row["tags"] or "[]"),
-                meta=json.loads(row["meta"] or "{}"), key=row["key"])
-
         with self.store.reading():
-            asked, row = head()
-        drafted, drafted_for = draft(), row["id"]       # a model takes its time outside the lock
+            asked = self._row(old_id)["id"]
+            row = self._row(self.store.head(asked))
+        draft = draft_of(  # outside the lock: a model takes its time
+            self, new_text, kind=kind or row["kind"], scope=row["scope"], origin=origin,
+            speaker=row["speaker"], when=when, tags=json.loads(row["tags"] or "[]"),
+            meta=json.loads(row["meta"] or "{}"), key=row["key"])
         with self.writing():
-            asked, row = head()
-            drafted = drafted if row["id"] == drafted_for else draft()
+            row = self._row(self.store.head(asked))
             self._refuse_turn(row)
             _require(origin in TRUSTED or row["origin"] not in TRUSTED, f"revise: text of origin "
                      f"{origin!r} may not replace what {row['origin']!r} said; remember it instead")
-            _require(not drafted.quarantine, f"revise: the new text is {drafted.quarantine} and "
-                     "may not replace a trace; remember it instead, marked as untrusted")
-            result = _revise(self, row, drafted)
+            _require(not draft.quarantine, f"revise: the new text is {draft.quarantine} and may "
+                     "not replace a trace; remember it instead, marked as untrusted")
+            result = _revise(self, row, draft)
         if row["id"] != asked:
             reason = f"#{asked} was superseded already; {result.decision.reason}"
             result = result._replace(decision=result.decision._replace(reason=reason))
         return result
 
     def reflect(self, memory_ids: int | Iterable[int], reward: float) -> Reflection:
-        """Reward traces (reward in [-1,1]) and bind those rewarded together; ids count once.
-
-        Raises NotFound where an id is unknown: nothing is changed then.
-        """
+        """Reward traces (reward in [-1,1]) and bind those rewarded together; ids count once.  An
+        unknown id raises NotFound, and nothing is changed."""
         reward = number_in(reward, "reward", -1.0, 1.0)
         with self.writing():
             return _reflect(self, self._rows(memory_ids, "memory_ids"), reward)
 
     def merge(self, ids: Iterable[int]) -> tuple[int, int]:
         """Fold live traces of one scope into the strongest: (its id, the sleep id that undoes it).
-
-        The others stay as its history; every wording is still found.
-        """
+        The others stay as its history; every wording is still found."""
         with self.writing():
             rows = self._rows(ids, "ids")
             for row in rows.values():
@@ -5343,17 +5182,17 @@ class Hippocampus(_Brain):
 
     def forget(self, memory_id: int) -> Forgotten:
         """Remove a trace for good: rows, terms, postings, links, variants, journal, free pages.
-
-        Copies made before keep it; they are named.
-        """
+        Copies made before keep it; they are named."""
         with self.writing():
             row = self._row(memory_id)
             removed = _forget(self, row)
             orphans = self.store.value(f"SELECT count(*) {SQL_MISSING}")
-        with suppress(EmbedderMismatch):    # the turns after it, which knew what it said
+        with suppress(EmbedderMismatch):  # the turns after it, which knew what it said
             if 0 < orphans < 4 and (model := self.model()):
                 self._embed_missing(model)
-        self.store.scrub()
+        with self.writing():
+            if self.store.has_fts:  # its terms leave the file with a merge
+                self.store.run("INSERT INTO heard_terms(heard_terms) VALUES('optimize')")
         wal = "erased" if self.store.checkpoint() else "pending"
         return Forgotten(row["id"], removed, wal, tuple(backup_files(self.store.folder)))
 
@@ -5363,7 +5202,7 @@ class Hippocampus(_Brain):
             row = self._row(memory_id)
             _require(not (pinned and row["quarantined"]), f"#{row['id']} is quarantined: untrusted "
                      "text can't be pinned")
-            self.store.run("UPDATE traces SET pinned = ? WHERE id = ?", bool(pinned), row["id"])
+            self.store.change(row["id"], pinned=bool(pinned))
             self.store.event(self.clock(), "pin", row["scope_id"], row["id"], {"pinned": pinned})
         return self.get(row["id"])
 
@@ -5376,46 +5215,35 @@ class Hippocampus(_Brain):
                budget_chars: int | None = None) -> RecallPacket:
         """The traces that answer a cue, best first, or an abstained packet without items.
 
-        `scope=None` sees global traces, a name sees that project and global.  `as_of` asks what was
-        true at a time; `start` and `end` bound when it became true.  `min_confidence=0.0` switches
-        abstention off and returns the best `k` (at most 1,000).  Never needs a write lock.  Raises
-        InvalidInput.
+        `scope=None` sees global traces, a name that project's too.  `as_of` asks what was true at a
+        time; `start` and `end` bound when it became true.  `min_confidence=0.0` switches abstention
+        off and returns the best `k` (at most 1,000).  Never needs a write lock.
         """
-        _require(isinstance(query, str), f"query={_shown(query)} is not a string")
         _require(kind in (None, *KINDS), f"kind={_shown(kind)}; give one of {', '.join(KINDS)}")
-        scope_key(scope or GLOBAL)
-        _whole(k, "k", 1_000)
-        _whole(1 if budget_chars is None else budget_chars, "budget_chars", 10**9)
-        number_in(0.0 if min_confidence is None else min_confidence, "min_confidence", 0.0, 1.0)
-        return _recalled(self, query, k=k, scope=scope or None, all_scopes=all_scopes, kind=kind,
-                         tags=tag_list(tags), include_superseded=include_superseded,
-                         as_of=_time(as_of, "as_of"), start=_time(start, "start"),
-                         end=_time(end, "end"),
-                         min_confidence=min_confidence, budget_chars=budget_chars)
+        return _recalled(self, query, k=k, scope=scope, all_scopes=all_scopes, kind=kind,
+                         tags=tag_list(tags), include_superseded=include_superseded, as_of=as_of,
+                         start=start, end=end, min_confidence=min_confidence,
+                         budget_chars=budget_chars)
 
     def get(self, memory_id: int, *, scope: str | None = None, all_scopes: bool = True) -> Item:
         """One trace by id, superseded ones included; NotFound where `scope` does not see it."""
         with self.store.reading():
-            row = self._row(memory_id, scope, all_scopes)
-            return record(row, retention=_retained(self, [row])[row])
+            return records(self, [self._row(memory_id, scope, all_scopes)])[0]
 
     def traces(self, *, scope: str | None = None, all_scopes: bool = False,
                kind: str | None = None, include_superseded: bool = False, limit: int = 50,
                before: int | None = None) -> list[Item]:
         """Traces newest first; page on by `before`, the last id seen."""
         _whole(limit, "limit", 10_000)
-        with self.store.reading():
-            rows = self.store.rows(
-                f"{SQL_TRACE} WHERE scope_id {SQL_IN} AND kind = coalesce(?, kind) AND "
-                "(? OR valid_to IS NULL) AND id < coalesce(?, id + 1) ORDER BY id DESC LIMIT ?",
-                to_json(self.store.visible(scope, all_scopes)), kind, include_superseded, before,
-                limit)
-            return [record(row, retention=x) for row, x in _retained(self, rows).items()]
+        return self._items(
+            "kind = coalesce(?, kind) AND (? OR valid_to IS NULL) AND id < coalesce(?, id + 1) "
+            "ORDER BY id DESC LIMIT ?", kind, include_superseded, before, limit, scope=scope,
+            all_scopes=all_scopes, logs=False)
 
     def conversation(self, query: str, *, k: int = 10, scope: str | None = None,
                      roles: Iterable[str] = (), start: object = None,
                      end: object = None) -> RecallPacket:
-        """The `k` turns of all conversations in a scope that match a cue best; nothing is refused.
+        """What of all conversations in a scope matches a cue best; nothing is refused.
 
         `roles` are user, assistant and tool; `start` and `end` bound when a turn was said.
         """
@@ -5423,21 +5251,16 @@ class Hippocampus(_Brain):
         for role in roles:
             _require(isinstance(role, str) and role in ROLES,
                      f"roles: {_shown(role)}; there are {', '.join(ROLES)}")
-        _require(isinstance(query, str), f"query={_shown(query)} is not a string")
-        _whole(k, "k", 1_000)
-        return _recalled(self, query, k=k, scope=scope or None, all_scopes=False, log=True,
-                         include_superseded=False, as_of=None, min_confidence=0.0,
-                         budget_chars=None, origins=[ROLES[role] for role in roles],
-                         start=_time(start, "start"), end=_time(end, "end"))
+        return _recalled(self, query, k=k, scope=scope, log=True, start=start, end=end,
+                         min_confidence=0.0, origins=[ROLES[role] for role in roles])
 
     def replay(self, session_id: str, *, scope: str | None = None) -> list[Item]:
-        """What happened in a session: its turns in order, tool calls and results in `meta`; where
-        `scope` has no such session, those of a global one."""
-        with self.store.reading():
-            logs = [self.store.log_id(one) for one in self.store.visible(scope, False)]
-        turns = (self._items("session_id = ? AND scope_id = ? ORDER BY id", clean(str(session_id)),
-                             log, scope=scope) for log in logs)
-        return next(filter(None, turns), [])
+        """What happened in a session: its turns in order, tool calls and results in `meta`; those
+        of a global one where `scope` has none of that name."""
+        turns = self._items("session_id = ? AND scope_id IN (SELECT id FROM scopes WHERE log_of "
+                            "> 0) ORDER BY scope_id = (SELECT id FROM scopes WHERE log_of = 1), id",
+                            clean(str(session_id)), scope=scope)
+        return [turn for turn in turns if turn.scope == turns[0].scope]
 
     def written_since(self, since: object, *, scope: str | None = None,
                       limit: int = 1_000) -> list[Item]:
@@ -5454,26 +5277,25 @@ class Hippocampus(_Brain):
             raise NotFound(f"nothing stands under the key {_shown(key)} in {scope or GLOBAL!r}")
         return found[0]
 
-    def _items(self, where: str, *parameters: object, scope: str | None) -> list[Item]:
+    def _items(self, where: str, *parameters: object, scope: str | None,
+               all_scopes: bool = False, logs: bool = True) -> list[Item]:
         with self.store.reading():
-            rows = self.store.rows(
+            return records(self, self.store.rows(
                 f"{SQL_TRACE} WHERE scope_id {SQL_IN} AND {where}",
-                to_json(self.store.visible(scope, False, logs=True)), *parameters)
-            return [record(row, retention=x) for row, x in _retained(self, rows).items()]
+                to_json(self.store.visible(scope, all_scopes, logs=logs)), *parameters))
 
     def variants(self, memory_id: int) -> list[str]:
-        """The other wordings of a trace that its reinforcements brought, oldest first."""
+        """A trace's other wordings, oldest first."""
         with self.store.reading():
-            return [row["text"] for row in self.store.rows(
-                "SELECT text FROM variants WHERE trace_id = ? AND origin <> ? ORDER BY id",
-                self._row(memory_id)["id"], CUE)]
+            found = self.store.variants(self._row(memory_id)["id"])
+            return [text for text, origin in found if origin != CUE]
 
     def _rows(self, ids: object, name: str, scope: str | None = None, *,
               all_scopes: bool = True) -> dict[int, sqlite3.Row]:
-        """Rows of visible traces in the order asked; raises NotFound or InvalidInput."""
+        """Rows of visible traces in the order asked."""
         wanted = id_list(ids, name)
         found, seen = self.store.traces(wanted), self.store.visible(scope, all_scopes, logs=True)
-        for ident in wanted:    # the same words whether another project has it or none
+        for ident in wanted:  # the same words whether another project has it or none
             if ident not in found or found[ident]["scope_id"] not in seen:
                 place = "" if all_scopes else f" in {scope or GLOBAL!r} or global"
                 raise NotFound(f"there is no memory {ident}{place}; take ids from recall or list")
@@ -5492,14 +5314,14 @@ class Hippocampus(_Brain):
 
         What was said since is read for facts and rules, by `extracted` or by an `extractor`: of
         turns, to Proposals, mappings of their fields or texts.  `summariser` makes an episode of
-        each session's new turns.  All pass the gate, with citations.  Raises StoreError, with
-        nothing changed, where no copy can be made.
+        each session's new turns.  All pass the gate, with citations.  Where no copy can be made,
+        StoreError is raised and nothing changed.
         """
         self.flush(timeout_s=self.store.timeout_s)
         if not _has_work(self.store):
             return None
         with self.store.lease("sleep") as mine:
-            if not (mine and _has_work(self.store)):    # another process is at it, or was
+            if not (mine and _has_work(self.store)):  # another process is at it, or was
                 return None
             if self.config.backups_keep:
                 self.store.backup("sleep", self.config.backups_keep)
@@ -5508,12 +5330,10 @@ class Hippocampus(_Brain):
             drafts = _drafted(self, _proposed(turns, extractor or extracted, summariser), turns,
                               extractor is None)
             with self.store.writing():
-                dream = None
-                if _has_work(self.store):
-                    learnt = _learnt(self, drafts)
-                    if turns:
-                        self.store.set_meta("learned_to", turns[-1].memory_id)
-                    dream = _sleep(self, learnt)
+                learnt = _learnt(self, drafts)
+                if turns:
+                    self.store.set_meta("learned_to", turns[-1].memory_id)
+                dream = _sleep(self, learnt)
         self.store.checkpoint()
         return dream
 
@@ -5574,7 +5394,7 @@ class Hippocampus(_Brain):
         """Bring a copy back, after copying the present state; the path of that safety copy."""
         if not os.path.isfile(path):
             raise NotFound(f"there is no copy {path!r}; `realmemory restore --list` names them")
-        self._waiting.clear()           # its ids may mean other traces there
+        self._waiting.clear()  # its ids may mean other traces there
         safety = self.store.backup("before-restore", 0)
         self.store.restore(path)
         return safety
@@ -5582,14 +5402,13 @@ class Hippocampus(_Brain):
     def reembed(self, embedder: object, progress: Callable[[int, int], None] | None = None) -> int:
         """Move the store to another embedder after a copy; how many vectors were made.
 
-        From its start the store belongs to the new embedder, and processes that use the old one
-        are told so.  Resumable: a run that was cut short goes on where it stopped, and meanwhile
-        traces without a vector are found by their words.  `progress(done, of)`.
+        Processes that use the old one are told so.  Resumable; meanwhile traces without a vector
+        are found by their words.  `progress(done, of)`.
         """
         chosen, store = provider(embedder), self.store
         store.backup("before-reembed", 0)
         with store.writing():
-            if store.meta("embedder") != chosen.name or self._is_namesake(chosen):
+            if self._other_than(chosen):
                 store.run("DELETE FROM vectors")
                 store.run("DELETE FROM db_meta WHERE key = 'background'")
             self._record(chosen)
@@ -5602,7 +5421,7 @@ class Hippocampus(_Brain):
 
     def _embed_missing(self, embedder: EmbeddingProvider,
                        progress: Callable[[int, int], None] | None = None) -> int:
-        """Make the vectors that traces lack, 64 to a transaction; how many were made."""
+        """Make the vectors that traces lack, 64 to a transaction."""
         made, store = 0, self.store
         while not isinstance(embedder, HashingEmbedder):
             with store.reading():
@@ -5615,7 +5434,7 @@ class Hippocampus(_Brain):
             vectors = [(*quantised(unit_vector(list(embedder.embed(embedded_text(
                 text, speaker, (before, by) if before and used else None))))), ident)
                 for ident, text, speaker, before, by in rows]
-            with store.writing():           # unless it was forgotten or embedded meanwhile
+            with store.writing():  # unless it was forgotten or embedded meanwhile
                 self.refuse_moved()
                 store.run_many("INSERT OR IGNORE INTO vectors(scale, data, trace_id) "
                                "SELECT ?, ?, id FROM traces WHERE id = ?", vectors)
@@ -5635,7 +5454,7 @@ class Desk:
     def __init__(self, hippo: Hippocampus, project: Project) -> None:
         self.hippo, self.project = hippo, project._replace(
             identities=tuple(storable(identity) for identity in project.identities))
-        self._claimed = ""              # the scope that writes of the detected project go to
+        self._claimed = ""  # the scope that writes of the detected project go to
 
     def scope(self, given: str | None = None) -> str | None:
         """The scope to read for a project argument: None means global only."""
