@@ -6941,10 +6941,21 @@ def context_of(desk: Desk, session_id: str | None = None, *, reads: bool = False
     return context
 
 
-def _tool_forget(desk: Desk, given: Mapping[str, Any]) -> Answer:
-    gone = desk.hippo.forget(desk.visible(given["memory_id"])[0])
-    kept = f" {len(gone.backups)} backup copies still hold it." if gone.backups else ""
-    return Answer(gone, f"#{gone.memory_id} is forgotten for good.{kept}")
+def _unconfirmed(given: Mapping[str, Any], what: str) -> Answer | None:
+    """What a command that destroys answers without --yes; None where it may go on."""
+    sure = given.get("yes", True) and not given.get("dry_run")
+    return None if sure else Answer({"would": what}, f"would {what}\nadd --yes to do it",
+                                    int(not given["dry_run"]))
+
+
+def _cmd_forget(desk: Desk, given: Mapping[str, Any]) -> Answer:
+    ident = desk.visible(given["memory_id"])[0]
+    text = "\n".join(item_lines(desk.hippo.get(ident)))
+    if asked := _unconfirmed(given, f"forget for good\n{text}"):
+        return asked
+    gone = desk.hippo.forget(ident)
+    kept = f"; copies that still hold it: {', '.join(gone.backups)}" if gone.backups else ""
+    return Answer(gone, f"#{ident} is forgotten: {gone.removed}; WAL {gone.wal}{kept}")
 
 
 TOOLS = (
@@ -6986,7 +6997,7 @@ CONTEXT_TOOLS = (
          "handle session_id?", False))
 FORGET = Tool(
     "forget", "Remove a memory for good, with its history. Use only when the user asks for it.",
-    "memory_id", False, _tool_forget, forgets=True)
+    "memory_id", False, _cmd_forget, forgets=True)
 TOOL_SETS = {"memory": TOOLS, "context": CONTEXT_TOOLS, "all": (*TOOLS, *CONTEXT_TOOLS, FORGET)}
 ALIASES = {"memory.search": "archival_memory_search", "memory.read": "page_in",
            "memory.write": "archival_memory_insert"}
@@ -7068,19 +7079,18 @@ def reply_of(raw: Any) -> Reply:
     >>> reply_of({"content": [{"type": "tool_use", "id": "a", "name": "f", "input": {}}]}).calls
     ({'id': 'a', 'name': 'f', 'arguments': {}},)
     """
-    if isinstance(raw, (str, Reply)):
-        return raw if isinstance(raw, Reply) else Reply(raw)
+    if isinstance(raw, Reply):
+        return raw
     try:
-        return _message(raw.model_dump() if hasattr(raw, "model_dump") else raw)
+        message = raw.model_dump() if hasattr(raw, "model_dump") else raw
+        message = message if isinstance(message, Mapping) else {"content": message}
+        return _message(message["choices"][0]["message"] if message.get("choices") else message)
     except (AttributeError, TypeError, LookupError) as error:
         raise InvalidInput(f"the model returned {_shown(raw)}; it returns a text, or a mapping "
                            "with text and tool calls") from error
 
 
-def _message(raw: Any) -> Reply:
-    if isinstance(raw, Mapping) and raw.get("choices"):
-        return reply_of(raw["choices"][0]["message"])
-    message: Mapping[str, Any] = raw if isinstance(raw, Mapping) else {"content": raw}
+def _message(message: Mapping[str, Any]) -> Reply:
     content = message.get("content") or message.get("text") or ""
     parts = [{"type": "text", "text": part} if isinstance(part, str) else part
              for part in ([content] if isinstance(content, str) else content)]
@@ -7100,7 +7110,8 @@ def _message(raw: Any) -> Reply:
         except (ValueError, RecursionError):    # `_called` refuses what is no mapping
             given = "(NaN, or nested too deeply)"
         ident = str(call.get("id") or "")
-        ident = f"call-{i + 1}" if ident in ("", *(row["id"] for row in rows)) else ident
+        if ident in ("", *(row["id"] for row in rows)):
+            ident = f"call-{i + 1}"
         rows.append({"id": ident, "name": str(about.get("name")),
                      "arguments": {} if given is None else given})
     return Reply("\n".join(filter(None, texts)), tuple(rows), "\n".join(filter(None, reasoning)))
@@ -7883,13 +7894,7 @@ class McpServer:
     """The built-in server: JSON-RPC lines in and out; `open_desk` is called at the first tool."""
 
     def __init__(self, open_desk: Callable[[], Desk], tools: Sequence[Tool] = TOOLS) -> None:
-        self._open_desk, self._greeted, self.tools = open_desk, False, tools
-        self._desk: Desk | None = None
-
-    def desk(self) -> Desk:
-        """The desk, opened once."""
-        self._desk = self._desk or self._open_desk()
-        return self._desk
+        self.desk, self._greeted, self.tools = lru_cache(1)(open_desk), False, tools
 
     def answer(self, line: bytes) -> bytes | None:
         """The reply to one line, or None for a notification; never raises for bad input."""
@@ -7925,8 +7930,7 @@ class McpServer:
             raise _RpcError(-32600, "not a request: 'method' must be a string")
         if not isinstance(params, dict):
             raise _RpcError(-32602, "'params' must be an object")
-        envelope = params.get("_meta")
-        envelope = envelope if isinstance(envelope, dict) else {}
+        envelope = params["_meta"] if isinstance(params.get("_meta"), dict) else {}
         version = envelope.get(_META + "protocolVersion")
         if version is None:
             return self._legacy(method, params)
@@ -7970,8 +7974,8 @@ class McpServer:
 
     def close(self) -> None:
         """Close the brain, if one was opened."""
-        if self._desk is not None:
-            self._desk.hippo.close()
+        if self.desk.cache_info().currsize:
+            self.desk().hippo.close()
 
 
 _SERVER_INFO = {"name": "realmemory", "title": "realMemory", "version": __version__}
@@ -8037,15 +8041,17 @@ class _Call(Record):
 
     def open(self) -> Desk:
         """The brain and project that options, hook and environment name."""
-        o, asked = self.options, self.hook.get("cwd")
+        o, asked, environ = self.options, self.hook.get("cwd"), os.environ
         hippo = Hippocampus.open(
             _folder(o), embedder=getattr(o, "embedder", None), read_only=o.command == "brief",
             timeout_s=3.0 if o.command in HOOKS and not os.isatty(0) else 30.0)
-        session = (self.hook.get("session_id") or os.environ.get("CLAUDE_CODE_SESSION_ID")
-                   or os.environ.get("ZCODE_SESSION_ID"))
+        session = (self.hook.get("session_id") or environ.get("CLAUDE_CODE_SESSION_ID")
+                   or environ.get("ZCODE_SESSION_ID"))
         hippo.session_id = clean(session)[:200] if isinstance(session, str) and session else None
-        here = asked if isinstance(asked, str) and os.path.isdir(asked) else _cwd()
-        return Desk(hippo, detect_project(o.project, here, os.environ))
+        here = os.sep
+        with suppress(OSError):             # the folder may be removed under us
+            here = asked if isinstance(asked, str) and os.path.isdir(asked) else os.getcwd()
+        return Desk(hippo, detect_project(o.project, here, environ))
 
     def answer(self) -> Answer:
         """What the command answers; raises RealMemoryError."""
@@ -8089,12 +8095,6 @@ def _folder(options: Any) -> str:
     return folder
 
 
-def _cwd() -> str:
-    with suppress(OSError):             # the folder may be removed under us
-        return os.getcwd()
-    return os.sep
-
-
 def _text_of(words: Sequence[str]) -> str:
     """The text of the arguments, or of stdin where there are none."""
     if words and list(words) != ["-"]:
@@ -8102,13 +8102,6 @@ def _text_of(words: Sequence[str]) -> str:
     if sys.stdin is None or sys.stdin.isatty():
         raise InvalidInput("no text given; add it after the command or pipe it in")
     return sys.stdin.buffer.read(8 * MAX_TEXT_CHARS).decode("utf-8", "replace")
-
-
-def _unconfirmed(given: Mapping[str, Any], what: str) -> Answer | None:
-    """What a command that destroys answers without --yes; None where it may go on."""
-    told = f"would {what}\nadd --yes to do it"
-    sure = given["yes"] and not given["dry_run"]
-    return None if sure else Answer({"would": what}, told, int(not given["dry_run"]))
 
 
 def _cmd_list(desk: Desk, given: Mapping[str, Any]) -> Answer:
@@ -8132,16 +8125,6 @@ def _cmd_show(desk: Desk, given: Mapping[str, Any]) -> Answer:
 def _cmd_pin(desk: Desk, given: Mapping[str, Any]) -> Answer:
     item = desk.hippo.pin(desk.visible(given["memory_id"])[0], not given["off"])
     return Answer(item, f"#{item.memory_id} {'pinned' if item.pinned else 'unpinned'}")
-
-
-def _cmd_forget(desk: Desk, given: Mapping[str, Any]) -> Answer:
-    ident = desk.visible(given["memory_id"])[0]
-    text = "\n".join(item_lines(desk.hippo.get(ident)))
-    if asked := _unconfirmed(given, f"forget for good\n{text}"):
-        return asked
-    gone = desk.hippo.forget(ident)
-    kept = f"; copies that still hold it: {', '.join(gone.backups)}" if gone.backups else ""
-    return Answer(gone, f"#{ident} forgotten: {gone.removed}; WAL {gone.wal}{kept}")
 
 
 def _cmd_brief(desk: Desk | None, given: Mapping[str, Any]) -> Answer:
@@ -8379,9 +8362,8 @@ def _parsed(arguments: list[str]) -> Any:
 
 def _bare_options(command: str, **named: str) -> Any:
     """The options of a command given with these alone: argparse costs a hook 9 ms."""
-    flags = {**_COMMON, **{flag: OPTIONS[flag] for flag in COMMANDS[command].options.split()}}
-    defaults = {flag.lstrip("-"): False if "action" in options else None
-                for flag, options in flags.items()}
+    defaults = {flag.lstrip("-"): False if "action" in {**_COMMON, **OPTIONS}[flag] else None
+                for flag in (*_COMMON, *COMMANDS[command].options.split())}
     return SimpleNamespace(**{"command": command, **defaults, **named})
 
 
