@@ -56,7 +56,7 @@ from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from heapq import nlargest
-from itertools import islice, permutations
+from itertools import accumulate, islice, permutations
 from operator import eq, ge, gt, le, lt, mul, ne
 from types import SimpleNamespace
 
@@ -6323,7 +6323,7 @@ class MainContext:
         named = clean(str(session_id or ""))
         self.session_id = named if named.strip() else hippo.session_id or os.urandom(6).hex()
         _require(len(named) <= 200, f"session_id={_shown(named)} has more than 200 characters")
-        self.cap, self.max_messages = max_main_context_tokens, max_messages
+        self.cap, self.max_messages = max_main_context_tokens, max_messages or math.inf
         self._count, self._summariser = count_tokens, summariser
         self._unsaved: list[int] = []           # read, and not yet in the ledger
         self.kept = True                        # its state, in the store
@@ -6336,7 +6336,7 @@ class MainContext:
 
     def _drop(self) -> None:
         self._queue: list[_Turn] = []
-        self._last, self._epoch, self._held = 0, "", 0
+        self._last, self._epoch = 0, ""
         self._share = PAGE_SHARE                # of the cap that a turn may take
         self._state: dict[str, Any] = {"turns": 0, "out": 0, "summary": [], "pages": [], "read": [],
                                        "evictions": 0, "evicted": 0, "page_ins": 0}
@@ -6373,12 +6373,9 @@ class MainContext:
         rows = store.rows(f"{SQL_TRACE} WHERE session_id = ? AND scope_id = ? AND id > ? "
                           "ORDER BY id", self.session_id, log, max(self._last, self._state["out"]))
         for row in rows:
-            turn = self._turn(record(row, retention=float(row["strength"])))
-            self._queue.append(turn)
-            self._held += turn.tokens
+            self._queue.append(self._turn(record(row, retention=float(row["strength"]))))
             self._last = row["id"]
-        while self._queue and self._queue[0].item.memory_id <= self._state["out"]:
-            self._held -= self._queue.pop(0).tokens
+        self._queue = [t for t in self._queue if t.item.memory_id > self._state["out"]]
 
     def _save(self) -> None:
         """Write the state, inside a write transaction."""
@@ -6420,7 +6417,6 @@ class MainContext:
         while self._share > 0.01 and self.usage()["total"] > self.cap:
             self._share /= 2
             self._queue = [self._turn(turn.item) for turn in self._queue]
-            self._held = sum(turn.tokens for turn in self._queue)
 
     # --- main context ---
 
@@ -6470,17 +6466,12 @@ class MainContext:
     def _rules(self, room: float) -> list[str]:
         """What holds for all work here: the strongest procedural traces that fit into so many
         tokens, in the order of writing, so that the prefix keeps its bytes."""
-        store, kept = self.hippo.store, dict[int, str]()
-        with store.reading():
+        with (store := self.hippo.store).reading():
             rows = [row for scope in store.visible(self.scope, False)
                     for row in store.rows(SQL_BRIEF, scope, "procedural", 40)]
-        for row in sorted(rows, key=lambda row: -row["strength"]):
-            line = f"- #{row['id']} {one_line(row['text'], 400)}"
-            room -= self._count(line)
-            if room < 0:
-                break
-            kept[row["id"]] = line
-        return [kept[ident] for ident in sorted(kept)]
+        lines = {f"- #{row['id']} {one_line(row['text'], 400)}": row["id"]
+                 for row in sorted(rows, key=lambda row: -row["strength"])}
+        return sorted([*lines][:self._within(room, lines)], key=lines.__getitem__)
 
     def prefix(self) -> str:
         """The start of the prompt: core blocks and rules.  Its bytes change only when they do."""
@@ -6563,7 +6554,8 @@ class MainContext:
     def usage(self) -> dict[str, int]:
         """Tokens by section, their sum and the cap; turns, evictions, evicted turns, page-ins."""
         state, tail, pages = self._state, self.tail(), "\n".join(self._pages())
-        parts = {"core": self._count(self.prefix() + "\n# Turns\n"), "messages": self._held,
+        parts = {"core": self._count(self.prefix() + "\n# Turns\n"),
+                 "messages": sum(turn.tokens for turn in self._queue),
                  "pages": self._count(pages) if pages else 0}
         parts["summary"] = max(0, (self._count(tail) if tail else 0) - parts["pages"])
         return {**parts, "total": sum(parts.values()), "cap": self.cap,
@@ -6635,26 +6627,26 @@ class MainContext:
     def _plan(self) -> tuple[list[Any], int] | None:
         """(pages and number of turns that leave), None where there is room or nothing to leave."""
         total, size = self.usage()["total"], len(self._queue)
-        many = self.max_messages is not None and size > self.max_messages
+        many = size > self.max_messages
         if not size or total <= self.cap and not many:
             return None
-        aim, cut, dropped = self.cap * EVICT_TO if total > self.cap else total, 0, []
-        pages = list(self._state["pages"])
+        aim, most = self.cap * EVICT_TO, max(1, self.max_messages * EVICT_TO) if many else size
+        aim, pages, dropped = aim if total > self.cap else total, [*self._state["pages"]], []
         while total > aim and len(pages) > 1:
             dropped.append(pages.pop(0))
             total -= self._count("\n".join(self._page_lines(dropped[-1])))
-        most = size if self.max_messages is None else max(1, int(self.max_messages * EVICT_TO))
-        aim, rest = aim - total + self._held, self._held
-        while cut < size - 1 and (rest > aim or many and size - cut > most):
-            rest -= self._queue[cut].tokens
-            cut += 1
+        left = [*accumulate((-turn.tokens for turn in self._queue), initial=total)]
         home = self._homes()            # a call and its results leave together
         whole = [at for at in range(size) if min(home[at:]) >= at]
-        cut = next((at for at in whole if at >= cut), whole[-1])
-        rest = sum(turn.tokens for turn in self._queue[cut:])
-        if total - self._held + rest > self.cap:
+        cut = next((at for at in whole if left[at] <= aim and size - at <= most), whole[-1])
+        if left[cut] > self.cap:
             dropped += pages
         return (dropped, cut) if cut or dropped else None
+
+    def _within(self, room: float, lines: Collection[str]) -> int:
+        """How many of the first lines fit into so many tokens."""
+        spent = accumulate(map(self._count, lines))
+        return next((n for n, cost in enumerate(spent) if cost > room), len(lines))
 
     def _summary(self, gone: Sequence[Item]) -> list[list[Any]]:
         """[ids, line] of the summary when some turns leave: what was there, and what they add."""
@@ -6675,13 +6667,9 @@ class MainContext:
                 best = max(sentences(item.text), key=salience, default="")
                 line = f"[#{item.memory_id}, turn {item.turn_id}] {who}: {best}"
                 lines.append((salience(best), [item.memory_id], one_line(line, 240)))
-        kept: list[list[Any]] = []
-        for _, ids, line in sorted(lines, key=lambda one: (-one[0], -one[1][-1])):
-            room -= self._count(line)
-            if room < 0:
-                break
-            kept.append([ids, line])
-        return sorted(kept)
+        ranked = sorted(lines, key=lambda one: (-one[0], -one[1][-1]))
+        fit = self._within(room, [line for _, _, line in ranked])
+        return sorted([ids, line] for _, ids, line in ranked[:fit])
 
     # --- external context ---
 
@@ -7249,8 +7237,8 @@ def exact_json(value: object) -> str:
     """
     def exact(value: Any, key: str = "") -> Any:
         if isinstance(value, str):      # `clean` alone would change NULs and lone surrogates
-            said = clean(storable(value), key)
-            return value if said == storable(value) else said
+            said = clean(plain := storable(value), key)
+            return value if said == plain else said
         if isinstance(value, Mapping):
             return {exact(str(name)): exact(part, str(name)) for name, part in value.items()}
         return [exact(part, key) for part in value] if isinstance(value, (list, tuple)) else value
