@@ -6259,7 +6259,7 @@ class CoreMemory:
         _require(isinstance(value, str) and isinstance(about, dict),
                  f"{label}: value takes text, metadata a mapping")
         _whole(limit or 1, "limit", 10**7)
-        known = {"label", "value", "description", "limit", "read_only", "metadata", "metadata_"}
+        known = (*Block._fields[:-1], "metadata_")
         if extra := {key: told for key, told in row.items() if key not in known}:
             about = {**about, "letta": extra}
         self._write(label, lambda old: old._replace(
@@ -6575,9 +6575,8 @@ class MainContext:
         self._unsaved.append(item.memory_id)
         if not self.hippo.store.read_only:
             with self._changing():
-                self._state["pages"] = [
-                    *(p for p in self._state["pages"] if p[0] != item.memory_id), page]
-                self._state["page_ins"] += 1
+                others = [p for p in self._state["pages"] if p[0] != item.memory_id]
+                self._state |= {"pages": [*others, page], "page_ins": self._state["page_ins"] + 1}
             self._relieve()
         return "\n".join(self._page_lines(page))
 
@@ -6616,12 +6615,12 @@ class MainContext:
             with self._changing():
                 if self._state["out"] != seen:      # another process did it
                     continue
-                self._state["pages"] = [p for p in self._state["pages"] if p not in dropped]
+                state = self._state
+                state["pages"] = [page for page in state["pages"] if page not in dropped]
                 if gone:
-                    self._state["out"] = gone[-1].item.memory_id
-                    self._state["summary"] = summary
-                    self._state["evictions"] += 1
-                    self._state["evicted"] += len(gone)
+                    state |= {"out": gone[-1].item.memory_id, "summary": summary,
+                              "evictions": state["evictions"] + 1,
+                              "evicted": state["evicted"] + len(gone)}
                     self._share = PAGE_SHARE
 
     def _plan(self) -> tuple[list[Any], int] | None:
@@ -6774,10 +6773,9 @@ class MainContext:
         """The turns around one in its session, `n` on either side; of a record, around the turn
         that it cites."""
         _require(isinstance(n, int) and 0 <= n <= 1_000, f"n={_shown(n)} is not from 0 to 1000")
-        item = self._item(memory_id)
-        turns = self.replay(item.session_id) if item.session_id else []
-        if item.scope == f"{GLOBAL} (conversation)":    # a project's may have the same name
-            turns = self.hippo.replay(str(item.session_id))
+        item = self._item(memory_id)        # a project's session may have a global one's name
+        scope = None if item.scope == f"{GLOBAL} (conversation)" else self.scope
+        turns = self.hippo.replay(item.session_id, scope=scope) if item.session_id else []
         places = [at for at, turn in enumerate(turns) if turn.memory_id == item.memory_id] or [
             at for at, turn in enumerate(turns) if turn.turn_id == item.turn_id]
         return self._seen(turns[max(0, places[0] - n):places[0] + n + 1] if places else [item])
@@ -7584,20 +7582,22 @@ class LangGraphStore:
     def batch(self, ops: Iterable[Any]) -> list[Any]:
         """A result for each op: reads see the state before the batch, of two puts the last one
         holds."""
-        results: list[Any] = []
         puts: dict[str, tuple[str, Draft | None]] = {}
-        read = {"GetOp": self._get, "SearchOp": self._search, "ListNamespacesOp": self._namespaces}
+
+        def put(op: Any) -> None:
+            puts[_place_of(op.namespace, op.key)] = (
+                _place_of(op.namespace), None if op.value is None else self._draft(op))
+
+        run = {"GetOp": self._get, "SearchOp": self._search, "PutOp": put,
+               "ListNamespacesOp": self._namespaces}
+        results: list[Any] = []
         for op in ops:
-            kind = type(op).__name__
-            _require(kind in read or kind == "PutOp", f"Unknown operation type: {type(op)}")
-            if kind == "PutOp":
-                puts[_place_of(op.namespace, op.key)] = (
-                    _place_of(op.namespace), self._draft(op) if op.value is not None else None)
-            results.append(None if kind == "PutOp" else read[kind](op))
+            _require(type(op).__name__ in run, f"Unknown operation type: {type(op)}")
+            results.append(run[type(op).__name__](op))
         if puts:
             with self.hippo.writing():
-                for key, (space, draft) in puts.items():
-                    self._put(key, space, draft)
+                for key, told in puts.items():
+                    self._put(key, *told)
         return results
 
     async def abatch(self, ops: Iterable[Any]) -> list[Any]:
@@ -7646,16 +7646,16 @@ class LangGraphStore:
                             "WHERE id = ?", [(now, new, now, old["id"])])
 
     def _search(self, op: Any) -> list[Any]:
-        items = {row["id"]: _store_item(op, "SearchItem", row)
-                 for row in self._rows(_place_of(op.namespace_prefix), "^")}    # after "," and "]"
+        rows = {row["id"]: row
+                for row in self._rows(_place_of(op.namespace_prefix), "^")}     # after "," and "]"
+        scores: dict[int, float | None] = dict.fromkeys(rows)
         if op.query and op.query.strip():
             hits = self.hippo.recall(op.query, k=1_000, scope=self.scope, min_confidence=0.0,
                                      tags=[_tag(op.namespace_prefix)]).items
-            items = {hit.memory_id: items[hit.memory_id] for hit in hits if hit.memory_id in items}
-            for hit in hits:
-                if hit.memory_id in items:
-                    items[hit.memory_id].score = hit.confidence
-        kept = [item for item in items.values() if _passes(item.value, op.filter or {}, False)]
+            scores = {hit.memory_id: hit.confidence for hit in hits if hit.memory_id in rows}
+        items = [_store_item(op, "SearchItem", rows[ident], score=score)
+                 for ident, score in scores.items()]
+        kept = [item for item in items if _passes(item.value, op.filter or {}, False)]
         return kept[op.offset:op.offset + op.limit]
 
     def _namespaces(self, op: Any) -> list[tuple[Any, ...]]:
@@ -7690,13 +7690,13 @@ def _strings(value: Any) -> list[str]:
     return [value] if isinstance(value, str) else []
 
 
-def _store_item(op: Any, kind: str, row: sqlite3.Row) -> Any:
+def _store_item(op: Any, kind: str, row: sqlite3.Row, **more: Any) -> Any:
     """A row as an Item or SearchItem of the module that the op is of."""
     about, (namespace, key) = json.loads(row["meta"])["store"], json.loads(row["key"])
     return getattr(sys.modules[op.__module__], kind)(
         namespace=tuple(namespace), key=key, value=json.loads(about["value"]),
         created_at=datetime.fromtimestamp(about["created"], UTC),
-        updated_at=datetime.fromtimestamp(row["created_at"], UTC))
+        updated_at=datetime.fromtimestamp(row["created_at"], UTC), **more)
 
 
 _ORDERS = {"$eq": eq, "$ne": ne, "$gt": gt, "$gte": ge, "$lt": lt, "$lte": le}
@@ -7864,8 +7864,8 @@ def call_tool(desk: Callable[[], Desk], name: object, given: object,
     given, failed = given or {}, False
     try:
         checked = checked_arguments(tool, given)
-        target = context_of(desk(), checked.pop("session_id", None), reads=tool.read_only
-                            ) if tool.run is None else desk()
+        target = desk() if tool.run else context_of(
+            desk(), checked.get("session_id"), reads=tool.read_only)
         text = tool.answer(target, checked).text
         if unknown := sorted(set(given) - set(tool.properties) - {"request_heartbeat"}):
             text += f"\n(ignored unknown arguments: {_shown(unknown)})"
@@ -8380,15 +8380,15 @@ def _hook_input() -> dict[str, Any]:
 
 def _hook_error(options: Any, message: str) -> None:
     """Journal a hook's failure, in a side file where the store can't be written."""
-    entry, folder = {"error": message[:500]}, ""
+    now, entry, folder = time.time(), {"error": message[:500]}, ""
     with suppress(RealMemoryError):
         folder = _folder(options)
         if os.path.exists(os.path.join(folder, Store.FILE)):
             with closing(Store(folder, timeout_s=0.5)) as store, store.writing():
-                store.event(time.time(), "hook_error", None, None, entry)
+                store.event(now, "hook_error", None, None, entry)
             return
     import tempfile
-    line = to_json({"at": time.time(), **entry}) + "\n"
+    line = to_json({"at": now, **entry}) + "\n"
     for place in filter(os.path.isdir, (folder, tempfile.gettempdir())):
         path = os.path.join(place, "realmemory-hook-errors.jsonl")
         with suppress(OSError):
