@@ -3760,6 +3760,30 @@ def test_a_wrong_call_of_core_memory_changes_no_block(hippo, call):
     assert core.blocks() == before
 
 
+def test_core_memory_that_is_larger_than_the_cap_is_refused_and_says_by_how_much(hippo):
+    main = context(hippo, cap=300)
+    main.core_memory_append("human", "Ann likes tea. " * 20)
+    before = main.core.blocks(), main.core.edits("human")
+    for edit in (lambda: main.core_memory_append("task", "audit " * 200),
+                 lambda: main.core_memory_replace("human", "Ann likes tea. " * 20, "tea " * 400),
+                 lambda: main.core.put("notes", value="word " * 300)):
+        with pytest.raises(rm.InvalidInput, match=r"is \d+ tokens over the 300 of the main"):
+            edit()
+    assert "tokens over" in main.core.take_in({"task": "audit " * 200})["task"]
+    assert (main.core.blocks(), main.core.edits("human")) == before
+    wide = context(hippo, cap=2_000)
+    wide.core_memory_append("task", "audit " * 200)
+    with pytest.raises(rm.InvalidInput, match=r"core memory alone is .* shorten a block"):
+        context(hippo, cap=300)
+    main.core.put("task", value="audit " * 150)         # still too much, but less than it was
+    main.core.put("task", value="audit")
+    with pytest.raises(rm.InvalidInput, match="tokens over"):
+        main.core.undo("task")
+    assert main.core["task"].value == "audit" and context(hippo, cap=300).prompt()
+    hippo.remember("Answer in one sentence " * 40, kind="procedural")
+    assert context(hippo, cap=300).usage()["core"] <= 300
+
+
 def test_a_read_only_block_is_for_its_owner_alone_to_change(hippo):
     main = context(hippo)
     main.core.put("persona", value="I am terse", read_only=True)
@@ -4041,6 +4065,30 @@ def test_a_key_of_any_shape_is_exact(hippo):
             hippo.remember("x y", key=bad)
 
 
+def test_a_merge_keeps_what_a_key_names_and_check_finds_a_key_of_two(hippo):
+    a, b = put(hippo, "The kiln burns at 900 degrees", "The kiln is hot", force_new=True)
+    keyed = hippo.remember("The kiln has 900 degrees", key="kiln", force_new=True).memory_id
+    for _ in range(3):
+        hippo.remember("The kiln is hot")
+    assert hippo.merge([a, b, keyed])[0] == keyed == hippo.lookup("kiln").memory_id
+    other = hippo.remember("The boat is blue", key="boat").memory_id
+    with pytest.raises(rm.InvalidInput, match="under two keys"):
+        hippo.merge([keyed, other])
+    assert hippo.check() == []
+    with hippo.store.writing():
+        hippo.store.run("UPDATE traces SET key = 'kiln' WHERE id = ?", other)
+    assert hippo.check() == ["1 keys that name two live traces"]
+
+
+def test_system_turns_are_found_as_system_and_not_as_assistant(hippo):
+    main = context(hippo)
+    turns = {role: main.add(role, f"The kiln of the {role} is hot")
+             for role in ("user", "assistant", "tool", "system")}
+    for roles in (["assistant"], ["system"], ["user", "system"], ["tool"], [*turns], []):
+        assert {*ids(main.conversation_search("kiln hot", roles=roles))} == {
+            turns[role] for role in roles or turns}, roles
+
+
 def test_replay_keeps_calls_and_results_in_order_and_around_shows_the_turns_beside_one(hippo):
     main = context(hippo, cap=300)
     for i in range(20):
@@ -4195,6 +4243,46 @@ def test_a_tools_session_is_the_named_one(tool, hippo):
     tool("archival_memory_search", query="kiln", session_id="named")
     main.refresh()
     assert main.read and not rm.MainContext(hippo, "other", scope="shop").read
+
+
+@pytest.mark.parametrize("named", [None, "s"])
+def test_reading_tools_make_no_scope_and_an_unnamed_session_leaves_no_state(hippo, named):
+    fact, = put(hippo, "The kiln burns at 900 degrees")
+    desk = rm.Desk(hippo, rm.Project("shop", ("path:/shop",), "test"))
+
+    def call(name, **given):
+        given |= {"session_id": named} if named else {}
+        return rm.call_tool(lambda: desk, name, given, rm.CONTEXT_TOOLS)["content"][0]["text"]
+
+    def rows(table):
+        return hippo.store.value(f"SELECT count(*) FROM {table}")
+
+    before = rows("scopes"), rows("aliases")
+    call("core_memory_view")
+    assert f"#{fact} [" in call("archival_memory_search", query="kiln degrees")
+    call("conversation_search", query="kiln")
+    assert call("page_in", handle=f"#{fact}").startswith(f"# Page #{fact}")
+    assert (rows("scopes"), rows("aliases")) == before and rows("contexts") == 0
+    call("archival_memory_insert", text="The boat is blue")
+    assert rows("aliases") == before[1] + 1 and hippo.get(fact + 1).scope == "shop"
+    call("archival_memory_search", query="blue boat")
+    assert rows("contexts") == (1 if named else 0)
+    hippo.session_id = "from the environment"
+    call("archival_memory_search", query="blue boat")
+    assert rows("contexts") == 1
+    hippo.session_id = None
+    call("archival_memory_search", query="blue boat", **({} if named else {"session_id": "\x00"}))
+    assert rows("contexts") == 1
+
+
+def test_the_instructions_of_a_server_name_its_own_tools_alone():
+    for name, tools in rm.TOOL_SETS.items():
+        told = rm.server_offer(tools)["instructions"]
+        others = {tool.name for tool in rm.TOOL_SETS["all"]} - {tool.name for tool in tools}
+        words = set(re.findall(r"[a-z_]{5,}", told))
+        assert len(told) < 1_300 and not {n for n in others if n in words}, name
+        assert name == "memory" or words >= {tool.name for tool in rm.CONTEXT_TOOLS}
+        assert name == "context" or words >= {"recall", "memorize", "revise", "reflect"}
 
 
 def test_tool_sets_are_plain_and_small():
