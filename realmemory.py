@@ -2949,16 +2949,17 @@ def _file_url(path: str) -> str:
 def thinned(times: Sequence[float], keep: int) -> list[int]:
     """Which copies (times ascending) to remove so that `keep` stay; 0 keeps all.
 
-    The one closest, for its age, to the next goes first, so that the gaps grow with age.
+    The oldest and the newest stay; the one closest, for its age, to the next goes first, so that
+    the gaps grow with age.
 
     >>> thinned([0, 1, 2, 50, 99, 100], 4)
-    [0, 1]
+    [1, 2]
     """
-    stay = list(range(len(times)))
+    stay, first = list(range(len(times))), int(keep > 1)
     while len(stay) > keep > 0:
         gaps = [(times[b] - times[a]) / (1 + times[-1] - times[a])
-                for a, b in zip(stay, stay[1:], strict=False)]
-        del stay[gaps.index(min(gaps))]
+                for a, b in zip(stay[first:], stay[first + 1:], strict=False)]
+        del stay[first + gaps.index(min(gaps))]
     return sorted({*range(len(times))}.difference(stay))
 
 
