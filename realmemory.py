@@ -2068,6 +2068,7 @@ SPEAKER, DATE = 0.3, 0.8            # weights of the words of the speaker's name
 NAMED = 1.5                         # factor of the turns of the one speaker whom the cue names
 USER = 2.5                          # factor of user turns in a user/assistant chat
 UNTRUSTED, DOUBTED = 0.9, 0.5       # factors of tool, web, file and import origins; quarantine
+SALAD = 0.3                         # factor of a text of such an origin that only lists words
 IN_ORDER = 0.2                      # weight of the cue's words standing in its order
 GRAMS = 0.2                         # weight of the cue's letter 4-grams found in a text
 MEANING = 0.2                       # weight of a model's lift beside votes scaled to 1
@@ -2348,6 +2349,23 @@ def speaker_factors(cue: Cue, speakers: Iterable[str | None]) -> dict[str, float
     asked = set(cue.words)
     named = [s for s in present if asked.intersection(content(s))]
     return {named[0]: NAMED} if len(named) == 1 and len(present) > 1 else {}
+
+
+def word_salad(text: str) -> bool:
+    """Whether a text lists words to be found by them instead of saying something: 20 of them with
+    hardly a function word, and no marks between or the same ones again and again.
+
+    >>> word_salad("vpn login vpn setup vpn help connect vpn how to vpn client " * 2)
+    True
+    >>> word_salad("The VPN client is installed from the portal, which needs the hardware token of "
+    ...            "the owner; it drops after eight hours and has to be connected again.")
+    False
+    """
+    every = terms(text)
+    own = [term for term in every if term not in STOP]
+    marks = len(re.findall(r"[^\w\s]", text))
+    return len(every) >= 20 and len(own) > 0.7 * len(every) and (
+        25 * marks < len(every) or len(own) < 100 and 3 * len(set(own)) < 2 * len(own))
 
 
 def letter_grams(cue: Cue) -> set[str]:
@@ -4055,6 +4073,7 @@ class _Hit:
     votes = score = cosine = lift = meant = covered = share = 0.0
     known = confidence = 0.0  # chances: of any answer, of this one
     again = False  # another wording of a better hit
+    trust = 1.0  # less for a mere list of words
     source = "keyword"
 
     def __init__(self, row: sqlite3.Row) -> None:
@@ -4237,6 +4256,9 @@ class _Recall:
             if self.config.use_decay:
                 hit.score *= 0.9 + 0.1 * self.retained(hit.row)
             if rank < BEST:
+                hit.trust = SALAD if hit.row["origin"] not in TRUSTED and word_salad(
+                    hit.row["text"][:2_000]) else 1.0
+                hit.score *= hit.trust
                 text = hit.row["text"][:1_000].lower()
                 shared = len([gram for gram in grams if gram in text])
                 hit.score *= 1 + GRAMS * shared / (len(grams) or 1)
@@ -4260,6 +4282,7 @@ class _Recall:
         signs += [(min(1.0, MEANT * hit.meant), 0.0)] if hit.meant > 0 else []  # needs no word
         hit.known = max((chance(KNOWN, sign, rivals_of(self.total)) for sign in signs),
                         default=0.0)
+        hit.known *= hit.trust
         hit.confidence = hit.known * chance(RIGHT, [hit.share])
 
     def _covered(self, ident: int) -> float:
@@ -5999,10 +6022,14 @@ class MainContext:
                 self._sync()
         except BaseException:
             self._drop()
+            with suppress(StoreError), self.hippo.store.reading():
+                self._sync()
             raise
 
     def refresh(self) -> None:
         """Take in what other processes did to this session."""
+        if not self.hippo.store.read_only:
+            return self._relieve()
         with self.hippo.store.reading():
             self._sync()
             self._fit()
