@@ -5759,6 +5759,9 @@ class Block(Record):
     scope: str
 
 
+_SAVE_BLOCK = """INSERT INTO blocks VALUES(NULL, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
+    value = excluded.value, description = excluded.description, "limit" = excluded."limit",
+    read_only = excluded.read_only, metadata = excluded.metadata"""
 _BLOCK = """SELECT label, value, description, "limit", read_only, metadata, s.name AS scope, b.id
     FROM blocks b JOIN scopes s ON s.id = b.scope_id
     WHERE scope_id = ? AND (label GLOB '/memories/*') = ?"""     # the memory tool's files: true
@@ -5877,10 +5880,8 @@ class CoreMemory:
         """Write a block, and what it said before; edits that make it shorter always fit."""
         store, now = self.hippo.store, self.hippo.clock()
         scope = store.scope_id(block.scope, create=True)
-        store.run("INSERT INTO blocks VALUES(NULL, ?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT DO "
-                  "UPDATE SET value = ?3, description = ?4, \"limit\" = ?5, read_only = ?6, "
-                  "metadata = ?7", scope, block.label, block.value, block.description,
-                  block.limit, block.read_only, to_json(block.metadata))
+        store.run(_SAVE_BLOCK, scope, block.label, block.value, block.description, block.limit,
+                  block.read_only, to_json(block.metadata))
         if kept and old and old.value != block.value:
             store.run("INSERT INTO block_edits(block_id, at, before) SELECT id, ?, ? FROM blocks "
                       "WHERE scope_id = ? AND label = ?", now, old.value, scope, block.label)
