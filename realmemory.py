@@ -6746,6 +6746,13 @@ def reply_of(raw: Any) -> Reply:
                            "with text and tool calls") from error
 
 
+def _shallow(value: object, left: int = 100) -> bool:
+    """Whether data is nested at most `left` deep; Pythons differ in how deep their JSON goes."""
+    parts = value.values() if isinstance(value, Mapping) else value
+    return left > 0 and (not isinstance(value, (Mapping, list, tuple)) or all(
+        _shallow(part, left - 1) for part in parts))    # type: ignore[attr-defined]
+
+
 def _message(message: Mapping[str, Any]) -> Reply:
     content = message.get("content") or message.get("text") or ""
     parts = [{"type": "text", "text": part} if isinstance(part, str) else part
@@ -6762,6 +6769,7 @@ def _message(message: Mapping[str, Any]) -> Reply:
         with suppress(ValueError, RecursionError):
             given = json.loads(given) if isinstance(given, str) else given
         try:
+            _require(_shallow(given), "nested too deeply")
             to_json(given)
         except (ValueError, RecursionError):    # `_called` refuses what is no mapping
             given = "(NaN, or nested too deeply)"
