@@ -2512,6 +2512,8 @@ SQL_POSTING = """INSERT INTO postings VALUES(?, ?, ?, ?) ON CONFLICT(scope_id, u
 SQL_CHANGES = """SELECT seq, scope_id, pointers FROM events
     WHERE seq > ? AND pointers IS NOT NULL ORDER BY seq"""
 SQL_COUNTS = "SELECT (SELECT count(*) FROM traces), (SELECT coalesce(sum(n), 0) FROM counts)"
+SQL_UNREAD = """FROM traces t WHERE id > ? AND scope_id IN (
+    SELECT id FROM scopes WHERE log_of > 0)"""
 SQL_WORK = """SELECT 1 FROM events WHERE seq > ?
     AND op NOT IN ('recall', 'sleep', 'hook_error', 'backup') LIMIT 1"""
 # One statement is one snapshot: another process may create the schema just now.
@@ -4493,6 +4495,12 @@ def _revise(brain: _Brain, row: sqlite3.Row, draft: Draft) -> WriteResult:
     if draft.text == row["text"]:
         return WriteResult(old_id, False, Decision("reinforce", old_id, (), 0.0, 1.0, "same",
                                                    f"#{old_id} says just this: nothing to revise"))
+    _require(draft.origin in TRUSTED or row["origin"] not in TRUSTED, f"text of origin "
+             f"{draft.origin!r} may not replace what {row['origin']!r} said in #{old_id}; remember "
+             "it instead, without a key")
+    _require(draft.when is None or draft.when >= valid_from(row), f"when={day_of(draft.when or 0)} "
+             f"is before #{old_id} became true ({day_of(valid_from(row))}); remember what held "
+             "earlier as a text of its own, without a key")
     notice = f"supersedes #{old_id}"
     for near in neighbours(brain, draft, scope):
         new_id = near.row["id"]
@@ -4501,14 +4509,15 @@ def _revise(brain: _Brain, row: sqlite3.Row, draft: Draft) -> WriteResult:
             decision = Decision("reinforce", new_id, (old_id,), 0.0, near.cosine, "update",
                                 f"{notice} by the known #{new_id}")
             reinforce(brain, near.row, draft, decision)
+            inherited = {"pinned": max(near.row["pinned"], row["pinned"])}
             break
     else:
         decision = Decision("create", old_id, (old_id,), 1.0, 0.0, "update",
                             "; ".join([notice, *draft.notes]))
         new_id = insert(brain, draft, scope, None, decision)
-        store.change(new_id, strength=max(row["strength"], brain.config.strength_new),
-                     pinned=row["pinned"], reinforcements=row["reinforcements"],
-                     contexts=row["contexts"])
+        inherited = {"strength": max(row["strength"], brain.config.strength_new),
+                     **{name: row[name] for name in ("pinned", "reinforcements", "contexts")}}
+    store.change(new_id, **inherited)
     until = max(now if draft.when is None else draft.when, valid_from(row))
     store.supersede("UPDATE traces SET valid_to = coalesce(valid_to, ?), superseded_by = ?, "
                     "updated_at = ?, pinned = 0 WHERE id = ?", [(until, new_id, now, old_id)])
@@ -4518,24 +4527,21 @@ def _revise(brain: _Brain, row: sqlite3.Row, draft: Draft) -> WriteResult:
 
 def keyed(brain: _Brain, draft: Draft) -> WriteResult:
     """Write a draft; what stands under its key, if it has one, is superseded."""
-    store, row = brain.store, None
-    if draft.key:
-        row = store.row(f"{SQL_TRACE} WHERE scope_id = ? AND key = ? AND valid_to IS NULL",
-                        store.scope_id(draft.scope, create=True), draft.key)
+    row = under_key(brain.store, brain.store.scope_id(draft.scope, create=True), draft.key)
     if row is None:
         return place(brain, draft)
-    _require(draft.origin in TRUSTED or row["origin"] not in TRUSTED, f"key={draft.key!r}: text of "
-             f"origin {draft.origin!r} may not replace what {row['origin']!r} said; leave the key "
-             "out")
     if draft.text == row["text"] and not _kept_apart(draft, row["scope_id"], row):
         decision = Decision("reinforce", row["id"], (), 0.0, 1.0, "same",
                             "said again under its key")
         reinforce(brain, row, draft, decision)
         return WriteResult(row["id"], False, decision)
-    result = _revise(brain, row, draft)
-    if result.memory_id != row["id"]:
-        store.change(result.memory_id, key=draft.key)
-    return result
+    return _revise(brain, row, draft)
+
+
+def under_key(store: TraceStore, scope: int | None, key: str | None) -> sqlite3.Row | None:
+    """The current trace under a key of a scope."""
+    return key and store.row(f"{SQL_TRACE} WHERE scope_id = ? AND key = ? AND valid_to IS NULL",
+                             scope, key) or None
 
 
 class Reflection(Record):
@@ -4689,16 +4695,18 @@ _SET_LINK = """INSERT OR REPLACE INTO links(weight, eligible, touched_at, kind, 
     VALUES(?, ?, ?, ?, ?, ?)"""
 _SET_KIND = "UPDATE traces SET kind = ? WHERE id = ?"
 _SET_HEAD = "UPDATE traces SET valid_to = ?, superseded_by = ? WHERE id = ?"
+_KEPT = """kind strength reinforced_at updated_at reinforcements contexts used tags meta key pinned
+    source_url source_hash valid_to superseded_by""".split()
+_STATE = f"SELECT {', '.join(_KEPT)} FROM traces WHERE id = ?"
+_SET_STATE = f"UPDATE traces SET {' = ?, '.join(_KEPT)} = ? WHERE id = ?"
 _ACTS = {  # what is read of the row, how it is done, how it is undone, and in words
     "committed": (_LINK, _SET_LINK, _SET_LINK, "link {0} weight {1:.2f}"),
     "pruned": (_LINK, "DELETE FROM links WHERE src = ? AND dst = ?", _SET_LINK, "link {0} pruned"),
     "promoted": ("SELECT kind FROM traces WHERE id = ?", _SET_KIND, _SET_KIND,
                  "promoted {0} to {1}"),
     "proposed": ("", "", "", "merge proposed: [{1}, {2}] ({0})"),
-    "learned": ("SELECT valid_to FROM traces WHERE id = ?", "",
-                "UPDATE traces SET valid_to = ? WHERE id = ?", "learned {0}"),
-    "updated": ("SELECT valid_to, superseded_by FROM traces WHERE id = ?", "", _SET_HEAD,
-                "updated {0} by #{2}"),
+    "learned": (_STATE, "", _SET_STATE, "learned {0}"),
+    "updated": (_STATE, "", _SET_STATE, "updated {0}"),
     "merged": ("SELECT valid_to, superseded_by FROM traces WHERE id = ?", _SET_HEAD, _SET_HEAD,
                "merged {0} into #{2}")}
 
@@ -4717,79 +4725,94 @@ def _changed(store: TraceStore, at: float, what: str, acts: Mapping[str, list[_C
 
 def _has_work(store: TraceStore) -> bool:
     with store.reading():
-        return store.row(SQL_WORK, int(store.meta("slept", "0"))) is not None
+        return store.row(SQL_WORK, int(store.meta("slept", "0"))) is not None or store.row(
+            f"SELECT 1 {SQL_UNREAD} LIMIT 1", int(store.meta("learned_to", "0"))) is not None
 
 
 HEARD_AT_ONCE = 4_000  # traces that one sleep enters into FTS5: .3 s
 LINKS_AT_ONCE = 20_000  # links that one sleep commits or prunes: .5 s
 TURNS_AT_ONCE = 4_000  # turns that one sleep reads for facts
+IMAGES_KEPT = 100  # sleeps and merges that can be undone
 OVERHEARD = "learned"  # tag of what sleep took from conversations
 
 
-def _turns_to_read(brain: _Brain) -> list[Item]:
-    """The turns of conversations that no sleep has read, oldest first."""
-    return records(brain, brain.store.rows(
-        f"{SQL_TRACE} WHERE id > ? AND scope_id IN (SELECT id FROM scopes WHERE log_of > 0) "
-        "ORDER BY id LIMIT ?", int(brain.store.meta("learned_to", "0")), TURNS_AT_ONCE))
+def _turns_to_read(brain: _Brain) -> tuple[list[Item], int]:
+    """The turns that no sleep has read, oldest first, and the id up to which these are all."""
+    turns = records(brain, brain.store.rows(
+        f"{SQL_TRACE.replace('FROM traces t', SQL_UNREAD)} ORDER BY id LIMIT ?",
+        int(brain.store.meta("learned_to", "0")), TURNS_AT_ONCE))
+    newest = brain.store.value("SELECT coalesce(max(id), 0) FROM traces")
+    return turns, turns[-1].memory_id if len(turns) == TURNS_AT_ONCE else newest
 
 
-def _proposed(turns: Sequence[Item], extractor: Callable[[list[Item]], Iterable[Any]],
-              summariser: Callable[[list[Item]], str] | None) -> list[Proposal]:
-    """What an extractor finds in the trusted turns, and a summary of each session's."""
-    trusted = {turn.memory_id: turn for turn in turns if turn.trusted}
-    plain: dict[str, Any] = {"kind": "semantic", "sources": ()}
-    found = [one if isinstance(one, Proposal) else Proposal(
-        **{**plain, **({"text": one} if isinstance(one, str) else one)})
-        for one in extractor(list(trusted.values()))]
-    if summariser is not None:
-        for session in dict.fromkeys(turn.session_id for turn in trusted.values()):
-            said = [turn for turn in trusted.values() if turn.session_id == session]
-            found.append(Proposal(summariser(said), "episodic",
-                                  tuple(turn.memory_id for turn in said)))
-    return [one for one in found if one.text.strip() and trusted.keys() >= {*one.sources}]
-
-
-def _drafted(brain: _Brain, proposals: Sequence[Proposal], turns: Sequence[Item],
-             own: bool) -> list[Draft]:
-    """Proposals as drafts that cite their turns; `own` says they are in their speakers' words."""
+def _proposed(brain: _Brain, turns: Sequence[Item],
+              extractor: Callable[[list[Item]], Iterable[Any]] | None,
+              summariser: Callable[[list[Item]], str] | None) -> list[tuple[Draft, bool]]:
+    """Drafts of what is proposed, each with whether users alone said so; what is unfit is left
+    out.  Each session of each project is asked about by itself, without its untrusted turns."""
     with brain.store.reading():
         owners = dict(brain.store.run("SELECT l.name, s.name FROM scopes l JOIN scopes s "
                                       "ON s.id = l.log_of").fetchall())
-    said, drafts = {turn.memory_id: turn for turn in turns}, []
-    for one in proposals:
-        sources = [said[ident] for ident in one.sources] or turns[-1:]
-        first, origins = sources[0], {turn.origin for turn in sources}
-        drafts.append(draft_of(
-            brain, one.text, kind=one.kind, scope=owners[first.scope], key=one.key,
-            when=first.valid_from if one.when is None else one.when, turn_id=first.turn_id,
-            session_id=first.session_id, tags=[OVERHEARD], meta={"sources": list(one.sources)},
-            origin="tool" if "tool" in origins else
-            "user" if own and origins == {"user"} else "agent"))
+    talks: dict[tuple[str, str | None], dict[int, Item]] = {}
+    for turn in turns:
+        if turn.trusted:
+            talks.setdefault((turn.scope, turn.session_id), {})[turn.memory_id] = turn
+    drafts = []
+    for (scope, session), said in talks.items():
+        given = [*(extractor or extracted)(list(said.values()))]
+        if summariser is not None:
+            given.append({"text": summariser(list(said.values())), "kind": "episodic",
+                          "sources": list(said)})
+        for one in given:
+            with suppress(InvalidInput, TypeError, ValueError, KeyError):
+                fields = {"text": one} if isinstance(one, str) else dict(
+                    one._asdict() if isinstance(one, Proposal) else one)
+                sources = [said[i] for i in id_list(fields.pop("sources", ()), "sources")]
+                sources = sources or [*said.values()][-1:]
+                origins = {turn.origin for turn in sources}
+                fields.setdefault("kind", "semantic")
+                if fields.get("when") is None:
+                    fields["when"] = sources[0].valid_from
+                drafts.append((draft_of(
+                    brain, scope=owners[scope], session_id=session, turn_id=sources[0].turn_id,
+                    origin="tool" if "tool" in origins else
+                    "user" if extractor is None and origins == {"user"} else "agent",
+                    tags=[OVERHEARD], meta={"sources": [turn.memory_id for turn in sources]},
+                    **fields), origins == {"user"}))
     return drafts
 
 
-def _learnt(brain: _Brain, drafts: Sequence[Draft]) -> dict[str, list[_Change]]:
+def _learnt(brain: _Brain, drafts: Sequence[tuple[Draft, bool]]) -> dict[str, list[_Change]]:
     """Pass drafts through the gate; a newer value of a key, or of what an earlier sleep learned,
-    supersedes it."""
-    store, now = brain.store, brain.clock()
-    acts: dict[str, list[_Change]] = {"learned": [], "updated": []}
-    for draft in drafts:
+    supersedes it, but what a user said only where a user says otherwise."""
+    store, now, created = brain.store, brain.clock(), list[int]()
+    before: dict[int, list[object]] = {}
+    for draft, heard in drafts:
         scope = store.scope_id(draft.scope, create=True) or 1
         near = neighbours(brain, draft, scope)
         verdict = decide(draft, scope, near, brain.config)
-        old = next((n.row for n in near if n.row["id"] == verdict.target_id
-                    and verdict.relation in ("update", "contradiction")
-                    and (n.row["scope_id"], n.row["kind"]) == (scope, draft.kind)
-                    and OVERHEARD in json.loads(n.row["tags"] or "[]")), None)
-        result = keyed(brain, draft) if draft.key or old is None or draft.quarantine else (
-            _revise(brain, old, draft))
-        if result.created:
-            acts["learned"].append(((result.memory_id,), [now], [None]))
-            acts["updated"] += [
-                ((row["id"],), [None, None], [row["valid_to"], result.memory_id])
-                for row in store.rows("SELECT id, valid_to FROM traces WHERE superseded_by = ?",
-                                      result.memory_id)]
-    return acts
+        held = under_key(store, scope, draft.key)
+        old = held or next((n.row for n in near if n.row["id"] == verdict.target_id
+                            and verdict.relation in ("update", "contradiction")
+                            and (n.row["scope_id"], n.row["kind"]) == (scope, draft.kind)
+                            and OVERHEARD in json.loads(n.row["tags"] or "[]")), None)
+        if old is not None and old["origin"] == "user" and not heard:
+            old, draft = None, draft._replace(key=None)     # it stands beside it
+        for row in [*(n.row for n in near), *([old] if old is not None else [])]:
+            before.setdefault(row["id"], [row[name] for name in _KEPT])
+        with suppress(InvalidInput):
+            if draft.key or old is None or draft.quarantine:
+                result = keyed(brain, draft)
+            else:
+                result = _revise(brain, old, draft)
+            created += [result.memory_id] * result.created
+    after = {ident: list(store.row(_STATE, ident) or ()) for ident in [*before, *created]}
+    gone = {"valid_to": now, "superseded_by": None, "pinned": 0}
+    return {
+        "learned": [((ident,), [gone.get(name, value) for name, value in zip(
+            _KEPT, after[ident], strict=True)], after[ident]) for ident in created],
+        "updated": [((ident,), was, after[ident]) for ident, was in before.items()
+                    if ident not in created and was != after[ident]]}
 
 
 def _sleep(brain: _Brain, learnt: Mapping[str, list[_Change]]) -> Dream:
@@ -4804,7 +4827,7 @@ def _sleep(brain: _Brain, learnt: Mapping[str, list[_Change]]) -> Dream:
     counts = {act: len(changes) for act, changes in acts.items()} | {"folded": store.fold()} | kept
     store.hear(HEARD_AT_ONCE)
     store.keep_background()
-    store.run("DELETE FROM images WHERE sleep_id <= ?", sleep_id - 100)
+    store.run("DELETE FROM images WHERE sleep_id <= ?", sleep_id - IMAGES_KEPT)
     store.run("DELETE FROM events WHERE seq <= (SELECT max(seq) FROM events) - ? "
               "AND pointers IS NULL", brain.config.journal_keep)
     store.run("UPDATE sleeps SET counts = ? WHERE id = ?", to_json(kept), sleep_id)
@@ -4883,8 +4906,11 @@ def _undo(brain: _Brain, sleep_id: int) -> tuple[int, list[str]]:
     if entry is None:
         raise NotFound(f"there is no sleep {sleep_id}; dream_log lists them")
     _require(entry["undone_at"] is None, f"sleep {sleep_id} was undone already")
+    _require(sleep_id > store.value("SELECT max(id) FROM sleeps") - IMAGES_KEPT, f"sleep {sleep_id}"
+             f": the rows before it are kept for the last {IMAGES_KEPT} sleeps and merges only")
     for act, key, before, after in store.rows("SELECT act, row_key, before, after FROM images "
-                                              "WHERE sleep_id = ? AND act <> 'proposed'", sleep_id):
+                                              "WHERE sleep_id = ? AND act <> 'proposed' ORDER BY "
+                                              "act IN ('learned', 'updated')", sleep_id):
         look, _, undo, _ = _ACTS[act]
         ids = [int(part) for part in key.split(">")]
         if list(store.row(look, *ids) or ()) == json.loads(after):
@@ -5179,8 +5205,6 @@ class Hippocampus(_Brain):
         with self.writing():
             row = self._row(self.store.head(asked))
             self._refuse_turn(row)
-            _require(origin in TRUSTED or row["origin"] not in TRUSTED, f"revise: text of origin "
-                     f"{origin!r} may not replace what {row['origin']!r} said; remember it instead")
             _require(not draft.quarantine, f"revise: the new text is {draft.quarantine} and may "
                      "not replace a trace; remember it instead, marked as untrusted")
             result = _revise(self, row, draft)
@@ -5343,9 +5367,10 @@ class Hippocampus(_Brain):
                     summariser: Callable[[list[Item]], str] | None = None) -> Dream | None:
         """Sleep: one undoable transaction after a copy; None when nothing changed since the last.
 
-        What was said since is read for facts and rules, by `extracted` or by an `extractor`: of
-        turns, to Proposals, mappings of their fields or texts.  `summariser` makes an episode of
-        each session's new turns.  All pass the gate, with citations.  Where no copy can be made,
+        What was said since is read for facts and rules, session by session, by `extracted` or by an
+        `extractor`: of turns, to texts, Proposals or mappings of their fields (text, kind, sources:
+        ids of turns, key, when).  `summariser` makes an episode of each session's new turns.  All
+        pass the gate, with citations; what is unfit is left out.  Where no copy can be made,
         StoreError is raised and nothing changed.
         """
         self.flush(timeout_s=self.store.timeout_s)
@@ -5357,13 +5382,11 @@ class Hippocampus(_Brain):
             if self.config.backups_keep:
                 self.store.backup("sleep", self.config.backups_keep)
             with self.store.reading():
-                turns = _turns_to_read(self)
-            drafts = _drafted(self, _proposed(turns, extractor or extracted, summariser), turns,
-                              extractor is None)
+                turns, read_to = _turns_to_read(self)
+            drafts = _proposed(self, turns, extractor, summariser)
             with self.store.writing():
                 learnt = _learnt(self, drafts)
-                if turns:
-                    self.store.set_meta("learned_to", turns[-1].memory_id)
+                self.store.set_meta("learned_to", read_to)
                 dream = _sleep(self, learnt)
         self.store.checkpoint()
         return dream

@@ -2760,6 +2760,19 @@ def test_a_penalty_teaches_no_cue_and_cues_are_few(hippo, alone):
     assert sql(alone, "SELECT count(*) FROM variants") == [(rm.CUES_KEPT,)]
 
 
+def test_a_revision_keeps_the_pin_and_refuses_a_time_before_the_old_one(hippo, clock):
+    old, known = put(hippo, "The mast is made of oak", "The mast is made of ash")
+    hippo.pin(old)
+    assert hippo.revise(old, "The mast is made of ash").memory_id == known
+    assert hippo.get(known).pinned
+    hippo.remember("port 80", key="p", when="2026-06-10")
+    with pytest.raises(rm.InvalidInput, match="2026-02-10 is before"):
+        hippo.remember("port 70", key="p", when="2026-02-10")
+    assert hippo.lookup("p").text == "port 80"
+    assert hippo.remember("port 90", key="p", when="2026-07-10").created
+    assert [i.text for i in hippo.recall("port", as_of="2026-06-20").items] == ["port 80"]
+
+
 # === 20. Sleeping ===
 
 def test_a_sleep_does_nothing_twice_and_recalls_are_no_change(hippo, alone):
@@ -2878,6 +2891,111 @@ def test_sleep_copes_with_one_trace_with_dead_ones_and_with_a_clock_gone_wrong(h
         clock.at = at
         assert put(hippo, f"Written when the clock said {at}") and hippo.consolidate() is not None
         assert hippo.dream_log()[0].at == at and hippo.check() == []
+
+
+def talk(hippo, scope, session, *texts, role="user"):
+    main = rm.MainContext(hippo, session, scope=scope)
+    return [main.add(role, text) for text in texts]
+
+
+def test_sleep_asks_about_each_session_of_each_project_by_itself(hippo):
+    talk(hippo, "alpha", "s", "the codename is Falcon")
+    talk(hippo, "beta", "s", "hello there")
+    asked = []
+
+    def extract(turns):
+        asked.append([turn.text for turn in turns])
+        return [f"heard: {turns[0].text}"]
+
+    hippo.consolidate(extractor=extract, summariser=lambda turns: f"talk of {turns[0].text}")
+    assert asked == [["the codename is Falcon"], ["hello there"]]
+    for scope, other in (("alpha", "hello"), ("beta", "Falcon")):
+        texts = [item.text for item in hippo.traces(scope=scope)]
+        assert len(texts) == 2 and not any(other in text for text in texts)
+    foreign, = talk(hippo, "beta", "t", "the boat is new")
+    talk(hippo, "alpha", "t", "the mast is old")
+    assert hippo.consolidate(extractor=lambda turns: [
+        {"text": "the boat of another", "sources": [foreign]}]).counts["learned"] == 1
+    assert [item.text for item in hippo.traces(scope="alpha")].count("the boat of another") == 0
+
+
+@pytest.mark.parametrize("proposal", [
+    {"text": "x y", "kind": "rumour"}, {"text": 5}, {"txt": "x"}, 5, None, {"text": "  "},
+    {"text": "x", "sources": [999]}, {"text": "x", "sources": "all"}, {"text": "x", "key": ""}])
+def test_an_unfit_proposal_is_left_out_and_sleep_goes_on(proposal, hippo):
+    talk(hippo, None, "s", "the mast is made of oak")
+    dream = hippo.consolidate(extractor=lambda turns: [proposal, "the mast is of oak"],
+                              summariser=lambda turns: None)
+    assert dream.counts["learned"] == 1 and hippo.check() == []
+    assert [item.text for item in hippo.traces()] == ["the mast is of oak"]
+    talk(hippo, None, "s", "the sail is red")
+    assert hippo.consolidate(extractor=lambda turns: [t.text for t in turns]).counts["learned"] == 1
+
+
+@pytest.mark.parametrize("role", ["tool", "assistant"])
+def test_what_a_user_said_is_replaced_by_a_user_alone(role, hippo):
+    talk(hippo, None, "s", "We decided to use port 8443 for the gateway")
+    hippo.remember("User's name: Ann", origin="user", key="user.name")
+    hippo.consolidate()
+    turn, = talk(hippo, None, "s", "the wiki says something else", role=role)
+    told = [{"text": "User: We decided to use port 9999 for the gateway", "sources": [turn]},
+            {"text": "User's name: Bob", "key": "user.name", "sources": [turn]}]
+    hippo.consolidate(extractor=lambda turns: told)
+    live = [item.text for item in hippo.traces()]
+    assert "User: We decided to use port 8443 for the gateway" in live
+    assert hippo.lookup("user.name").text == "User's name: Ann"
+
+
+def test_every_turn_is_read_by_some_sleep(hippo, monkeypatch):
+    monkeypatch.setattr(rm, "TURNS_AT_ONCE", 3)
+    talk(hippo, None, "s", *(f"rope {n} is long" for n in range(5)))
+    read = []
+    while hippo.consolidate(extractor=lambda turns: read.extend(t.text for t in turns) or []):
+        pass
+    assert read == [f"rope {n} is long" for n in range(5)]
+
+
+def rows_of(hippo):
+    with hippo.store.reading():
+        return {row["id"]: tuple(row[name] for name in rm._KEPT) for row in hippo.store.rows(
+            "SELECT * FROM traces WHERE scope_id NOT IN (SELECT id FROM scopes WHERE log_of > 0)")}
+
+
+def test_undo_puts_back_all_that_sleep_learned_over(hippo, clock):
+    hippo.remember("Always reef before a gale", origin="user")
+    hippo.remember("User: I live in Porto", origin="user", key="user.city")
+    pinned = hippo.lookup("user.city").memory_id
+    hippo.pin(pinned)
+    before = rows_of(hippo)
+    clock.pass_days(1)
+    talk(hippo, None, "s", "Always reef before a gale", "I live in Lisbon", "My name is Ann",
+         "My name is Lucy", "I live in Faro")
+    dream = hippo.consolidate()
+    assert hippo.lookup("user.name").text.endswith("Lucy") and dream.counts["learned"] >= 3
+    assert hippo.undo(dream.sleep_id)[1] == [] and hippo.check() == []
+    after = rows_of(hippo)
+    assert {ident: after[ident] for ident in before} == before
+    assert [item.memory_id for item in hippo.traces()] == sorted(before, reverse=True)
+    assert hippo.lookup("user.city").memory_id == pinned
+    with pytest.raises(rm.NotFound):
+        hippo.lookup("user.name")
+
+
+def test_undo_leaves_what_was_confirmed_since(hippo):
+    talk(hippo, None, "s", "My name is Ann")
+    dream = hippo.consolidate()
+    hippo.pin(hippo.lookup("user.name").memory_id)
+    assert "was changed since" in hippo.undo(dream.sleep_id)[1][0]
+    assert hippo.lookup("user.name").pinned
+
+
+def test_a_sleep_whose_images_are_gone_is_not_undone(hippo, monkeypatch):
+    monkeypatch.setattr(rm, "IMAGES_KEPT", 2)
+    for n in range(4):
+        talk(hippo, None, "s", f"My name is Ann{n}")
+        hippo.consolidate()
+    with pytest.raises(rm.InvalidInput, match="last 2 sleeps"):
+        hippo.undo(1)
 
 
 # === 21. Brief, report, check ===
