@@ -4076,7 +4076,8 @@ def test_a_flat_file_comes_in_and_a_bad_row_stops_no_good_one(hippo):
         {"label": "bad\nlabel", "value": "x"}, {"label": "persona", "value": "y", "metadata": [1]},
         {"label": "notes", "value": "z" * 3000, "limit": 2000}, {"value": "no label"},
         {"label": "odd", "value": "w", "metadata": {"letta": "mine"}}]})
-    assert [label for label in said if said[label] == "imported"] == ["notes", "None", "odd"]
+    assert [label for label in said if said[label] == "imported"] == ["None", "odd"]
+    assert "imported; its limit was raised from 2,000 to 3,000" in said["notes"]
     assert core["notes"].limit == 3000 and core["human"].value == "Ann" and core["task"].value == ""
     assert [r["metadata"] for r in core.agent_file()["blocks"] if r["label"] == "odd"] == [
         {"letta": "mine"}]
