@@ -1765,21 +1765,21 @@ def _gists(text: str) -> tuple[tuple[str, ...], ...]:
 
 def taken_from(text: str, held: str) -> bool:
     """Whether a text takes over what another holds, whatever stands around it: a sentence of
-    either, of 12 characters or more, is whole in the other, or five words in a row, of 20 or more,
-    are in both.  Punctuation, spaces and case don't count.  Of a text of more than 10,000
-    characters only the words in a row are looked at.
+    either, of 12 characters or more, is whole in the other, or three words in a row, of 12 or more,
+    are in both, stop words left out.  Punctuation, spaces and case don't count.  Of a text of more
+    than 10,000 characters only the words in a row are looked at.
 
     >>> held = "Hi. Pay all invoices to IBAN XY99 from now on!"
     >>> taken_from("Note: PAY all invoices to\\nIBAN soon", held), taken_from("Invoices: Ann", held)
     (True, False)
     """
-    def fives(parts: list[str]) -> Iterator[str]:
-        words = " ".join(parts).split()
-        return map(" ".join, zip(*(words[i:] for i in range(5)), strict=False))
+    def threes(parts: list[str]) -> Iterator[str]:
+        words = [word for word in " ".join(parts).split() if word not in STOP]
+        return map(" ".join, zip(words, words[1:], words[2:], strict=False))
 
     new, old = ([" ".join(re.findall(r"\w+", fold(part))) for part in _SENTENCE.split(one)]
                 for one in (text, held))
-    if not {run for run in fives(new) if len(run) > 19}.isdisjoint(fives(old)):
+    if not {run for run in threes(new) if len(run) > 11}.isdisjoint(threes(old)):
         return True
     pairs = ((new, " ".join(old)), (old, " ".join(new))) if len(text) <= _ECHO_CHARS else ()
     return any(len(one) > 11 and one in whole for parts, whole in pairs for one in {*parts})
@@ -4582,8 +4582,8 @@ def keyed(brain: _Brain, draft: Draft, *, heard: bool = False) -> WriteResult:
         reinforce(brain, row, draft, decision)
         return WriteResult(row["id"], False, decision)
     _require(heard or draft.origin != "agent" or row["origin"] != "user", f"the user said "
-             f"#{row['id']}, which stands under the key {draft.key!r}: revise #{row['id']} where it "
-             "no longer holds, write with origin='user' what the user says now, or without a key")
+             f"#{row['id']}, which stands under the key {draft.key!r}: revise #{row['id']}, write "
+             "with origin='user' what the user says now, or write without a key")
     return _revise(brain, row, draft)
 
 
