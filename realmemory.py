@@ -5927,7 +5927,8 @@ class CoreMemory:
         _require(isinstance(label, str) and re.fullmatch(r"\w[\w ./-]{0,99}", label) is not None,
                  f"label={_shown(label)}; give 1 to 100 letters, digits, dots, dashes or slashes")
         with self.hippo.writing():
-            old = self.blocks().get(label) or (self._new(label) if made else self[label])
+            every = self.blocks()
+            old = every.get(label) or (self._new(label) if made else self[label])
             _require(not (model and old.read_only), f"{label}: the block is read-only")
             _require(expected is None or old.value == expected, f"{label}: the block was changed "
                      f"meanwhile; it says now {_shown(old.value)}")
@@ -5946,7 +5947,6 @@ class CoreMemory:
                      f"limit of {new.limit:,}; shorten it, or keep in archival what is seldom used")
             _require(bool(new.value.strip()) or not old.value.strip(),
                      f"{label}: this would clear the block; say what holds now")
-            every = self.blocks()
             seen, seen_now = map(_in_a_row, (every, every | {label: new}))
             for now, was in ((new.value, old.value), (new.description, old.description),
                              (label, label * (label in every)),
@@ -6025,7 +6025,7 @@ class CoreMemory:
 
 def _in_a_row(blocks: Mapping[str, Block]) -> str:
     """What a model reads in the blocks, without what parts them: a directive may stand in two."""
-    return " ".join(" ".join(block.value for block in blocks.values()).split())
+    return " ".join(" ".join(blocks[label].value for label in sorted(blocks)).split())
 
 
 def _block(row: sqlite3.Row) -> Block:
