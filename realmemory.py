@@ -55,7 +55,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import lru_cache
-from heapq import nlargest
+from heapq import nlargest, nsmallest
 from itertools import accumulate, islice, permutations
 from operator import eq, ge, gt, le, lt, mul, ne
 from types import SimpleNamespace
@@ -2496,7 +2496,8 @@ SQL_ALLOWED = f"""SELECT id FROM traces WHERE scope_id {SQL_IN.replace("?", ":sc
     coalesce(valid_from, created_at) <= :as_of AND (valid_to IS NULL OR valid_to > :as_of) END"""
 SQL_LESSONS = f"SELECT trace_id, text FROM variants WHERE origin = 'cue' AND trace_id {SQL_IN}"
 SQL_MISSING = """FROM traces t LEFT JOIN traces p ON p.id = t.prev_id
-    WHERE t.id NOT IN (SELECT trace_id FROM vectors)"""
+    WHERE t.id NOT IN (SELECT trace_id FROM vectors)
+    AND (?1 IS NULL OR t.id IN (SELECT value FROM json_each(?1)))"""
 SQL_ALIKE = "SELECT id, scope_id FROM traces WHERE whole = ? ORDER BY id DESC LIMIT 48"
 SQL_VECTORS = """SELECT trace_id, scope_id, prev_id, n_words, scale, data
     FROM vectors JOIN traces ON id = trace_id
@@ -2960,6 +2961,12 @@ def backup_files(folder: str) -> list[str]:
     return [os.path.join(place, n) for n in names if n.startswith("memory-") and n.endswith(".db")]
 
 
+def kept_copies(folder: str) -> tuple[str, ...]:
+    """What else may hold a text that left the store: copies, and files that a restore set aside."""
+    return (*backup_files(folder), *(os.path.join(folder, name) for name in sorted(
+        os.listdir(folder)) if name.startswith(f"{Store.FILE}.damaged-")))
+
+
 def _file_url(path: str) -> str:
     """The path as SQLite's URI form takes it (urllib would cost 40 ms)."""
     path = os.path.abspath(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
@@ -3283,12 +3290,15 @@ class TraceStore(Store):
             (row["id"], " ".join(terms(row["text"]))) for row in rows])
         self.set_meta("heard", rows[-1]["id"] if rows else max(heard, 0))
 
-    def unhear(self, ident: int, text: str) -> None:
-        """Take a trace's terms out of FTS5, if they are in."""
+    def unhear(self, ident: int, text: str, instead: str = "") -> None:
+        """Take a trace's terms out of FTS5, if they are in, and put others in their place."""
         if ident <= int(self.meta("heard", "0")):
             if self.has_fts:
                 self.run("INSERT INTO heard_terms(heard_terms, rowid, terms) "
                          "VALUES('delete', ?, ?)", ident, " ".join(terms(text)))
+                if instead:
+                    self.run("INSERT INTO heard_terms(rowid, terms) VALUES(?, ?)", ident,
+                             " ".join(terms(instead)))
             else:
                 self.set_meta("heard", -1)
 
@@ -3705,6 +3715,7 @@ def _plain_data(meta: Mapping[str, Any]) -> dict[str, Any]:
 # looked at again whenever the trace is shown: no process is started, nothing but the state is told.
 _FILE = Regex(r"file:(?://(?=/))?(.+?)(?:#L(\d{1,9})(?:-L?(\d{1,9}))?)?", re.S)
 CITED_BYTES = 10_000_000  # larger files are not looked at
+MOVES_TRIED = 32  # places, the nearest, that begin like the cited lines: many lines are "}"
 
 
 @lru_cache(maxsize=64)
@@ -3738,7 +3749,11 @@ def cited_file(source: str) -> tuple[str, str | None]:
     match = _FILE.fullmatch(source)
     if match is None:
         return source, None
-    path, first, last = os.path.abspath(os.path.expanduser(match[1])), match[2], match[3]
+    path, first, last = os.path.expanduser(match[1]), match[2], match[3]
+    try:
+        path = os.path.abspath(path)
+    except OSError:                     # the working directory is gone: no path leads from it
+        return source, None
     span = f"#L{first}-L{last or first}" if first else ""
     cited = lines = _lines_of(path)
     if lines and first:
@@ -3758,19 +3773,23 @@ def file_state(source: str, known: str | None) -> str:
     first, last = (int(match[2]) - 1, int(match[3])) if match[2] else (0, len(lines))
     if _span_hash(lines[first:last]) == known:
         return "fresh"
-    for at, line in enumerate(lines if match[2] else ()):
-        if _crc(line) == known[:8] and _span_hash(lines[at:at + last - first]) == known:
+    starts = [at for at, line in enumerate(lines if match[2] else ()) if _crc(line) == known[:8]]
+    for at in nsmallest(MOVES_TRIED, starts, key=lambda at: abs(at - first)):
+        if _span_hash(lines[at:at + last - first]) == known:
             return f"moved to line {at + 1}"
     return "changed"
 
 
 def _embedded(brain: _Brain, model: EmbeddingProvider, text: str, speaker: str | None,
-              session_id: str | None, scope: str) -> tuple[float, bytes]:
-    """A model's vector of what somebody said, after what was said in that session before."""
+              session_id: str | None, scope: str, turn: bool) -> tuple[float, bytes]:
+    """A model's vector of what somebody said, after what was said in that session before: of a
+    turn in the conversation log."""
     store, before = brain.store, None
     if session_id and brain.config.use_context:
         with store.reading():
-            ident = store.session_end(session_id, store.scope_id(scope) or 0, False)
+            place = store.scope_id(scope) or 0
+            place = store.log_id(place) or 0 if turn else place
+            ident = store.session_end(session_id, place, False)
             before = store.row("SELECT text, speaker FROM traces WHERE id = ?", ident)
     return quantised(unit_vector(list(model.embed(embedded_text(
         text, speaker, (before[0], before[1]) if before else None)))))
@@ -3779,9 +3798,9 @@ def _embedded(brain: _Brain, model: EmbeddingProvider, text: str, speaker: str |
 def draft_of(brain: _Brain, text: Any = None, *, kind: str = "episodic",
              scope: str | None = GLOBAL, origin: str = "agent", when: object = None,
              related_ids: object = (), force_new: bool = False, tags: Iterable[str] = (),
-             meta: Mapping[str, Any] | None = None, key: str | None = None,
+             meta: Mapping[str, Any] | None = None, key: str | None = None, logged: bool = False,
              **names: object) -> Draft:
-    """The arguments of `remember`, checked, guarded and analysed."""
+    """The arguments of `remember`, or of a turn, checked, guarded and analysed."""
     _require(isinstance(text, str) and bool(text.strip()),
              f"text={_shown(text)} is blank or no string; give a visible character")
     _require(len(text) <= MAX_TEXT_CHARS, f"text has {len(text):,} characters; the limit is "
@@ -3796,7 +3815,7 @@ def draft_of(brain: _Brain, text: Any = None, *, kind: str = "episodic",
     session_id, model = named["session_id"] or brain.session_id, brain.model()
     doubt = suspicion(text) or next(filter(None, (suspicion(v) for v in named.values() if v)), "")
     vector = None if model is None else _embedded(
-        brain, model, text, named["speaker"], session_id, scope)
+        brain, model, text, named["speaker"], session_id, scope, logged)
     notes = [f"redacted: {', '.join(secrets)}"] if secrets else []
     notes += [f"quarantined: {doubt}"] if doubt else []
     notes += [f"stored without a vector: {brain.turned_off}"] if brain.turned_off else []
@@ -4612,10 +4631,14 @@ READ_KEPT = 400  # ids that a context's ledger and a summary's line hold
 class Forgotten(Record):
     """What `forget` removed, and where the text may still be."""
 
-    memory_id: int
-    removed: dict[str, int]  # rows by table
+    memory_id: int | None  # None: earlier texts of a block or file
+    removed: dict[str, int]  # rows by table; "copies" are tool calls and results that quoted it
     wal: str  # "erased", or "pending" while a reader holds a snapshot
     backups: tuple[str, ...]  # copies that may still hold it
+    # What was not removed: traces of its project that say it, too, that were learned from it or
+    # that it was learned from, that it replaced or that replaced it; core blocks and files.
+    left: tuple[int, ...] = ()
+    blocks: tuple[str, ...] = ()
 
 
 # Cues: those that returned a trace (see `_learn`), and those with a word that it alone held.
@@ -4625,26 +4648,122 @@ _ASKED = """op = 'recall' AND data IS NOT NULL AND (
     :id IN (SELECT value FROM json_each(events.data, '$.ids')) OR EXISTS(
     SELECT 1 FROM json_each(:words) WHERE instr(events.data, value) > 0))"""
 _SHOWING = {  # table: its rows that show a trace
-    "links": "src = :id OR dst = :id", "vectors": "trace_id = :id",
+    "links": "src = :id OR dst = :id",
     "variants": f"trace_id = :id OR {_TAUGHT}",
     "traces": "id = :id", "images": "'>' || row_key || '>' LIKE '%>' || :id || '>%'"}
 
+_HOLDING = """id <> :id AND EXISTS(SELECT 1 FROM json_each(:needles)
+    WHERE instr(lower(text || coalesce(meta, '')), value) > 0)"""
+_KINDRED = """SELECT t.id FROM traces t JOIN traces f ON f.id = :id WHERE t.id <> f.id AND (
+    t.id IN (SELECT value FROM json_each(f.meta, '$.sources'))
+    OR f.id IN (SELECT value FROM json_each(t.meta, '$.sources'))
+    OR t.superseded_by = f.id OR t.id = f.superseded_by
+    OR t.scope_id = f.scope_id AND t.key = f.key)"""
+_LOGS = "SELECT id FROM scopes WHERE log_of > 0"
+FORGOTTEN = "[forgotten]"  # in place of the text where a tool's call or result quoted it
 
-def _forget(brain: _Brain, row: sqlite3.Row) -> dict[str, int]:
-    """Remove every copy of a trace's text in this database; rows removed by table."""
+
+def _quoting(texts: Iterable[str]) -> re.Pattern[str]:
+    """Finds the words of one of these texts in a row, whatever stands between them (quoted lines,
+    escapes of JSON); of a long text its start and end with all between.
+
+    >>> bool(_quoting(["Port: 8443"]).search("> the port\\n> 8443!"))
+    True
+    """
+    def row(words: Sequence[str]) -> str:
+        return r"(?:\\[nrt]|[\W_])+".join(
+            f"(?:{re.escape(word)}|{re.escape(json.dumps(word)[1:-1])})" for word in words)
+
+    forms = []
+    for text in texts:
+        words = re.findall(r"[^\W_]+", text)
+        forms.append(row(words) if len(words) <= 400 else
+                     f"{row(words[:200])}.*?{row(words[-200:])}")
+    return re.compile(rf"(?:(?<![^\W_])|(?<=\\[nrt]))(?:{'|'.join(forms)})(?![^\W_])",
+                      re.I | re.S)
+
+
+def _without(value: Any, said: re.Pattern[str]) -> Any:
+    """Plain data with FORGOTTEN for what `said` finds in its strings and in JSON in them."""
+    if isinstance(value, str):
+        with suppress(ValueError, RecursionError):
+            inner = json.loads(value) if value[:1] in ("{", "[", '"') else None
+            if inner is not None:
+                rest = _without(inner, said)
+                return value if rest == inner else json.dumps(rest)
+        return said.sub(FORGOTTEN, value)
+    if isinstance(value, dict):
+        return {said.sub(FORGOTTEN, key): _without(part, said) for key, part in value.items()}
+    return [_without(part, said) for part in value] if isinstance(value, list) else value
+
+
+def _holding(brain: _Brain, row: sqlite3.Row, own: bool) -> tuple[
+        dict[int, tuple[sqlite3.Row, str, str | None]], list[int], list[str], list[int]]:
+    """Where a text stands beside its trace: {id: (row, text and meta without it)} of what tools
+    were told and answered; ids, labels of blocks that say it; ids of edits that did.  A text of a
+    few letters without a word of its `own` is looked for nowhere."""
+    store, scope = brain.store, row["scope_id"]
+    texts = [text for text in (row["text"], *(
+        text for text, by in store.variants(row["id"]) if by != CUE)) if re.search(r"[^\W_]", text)
+        and (len(text) > 11 or own)]
+    copies: dict[int, tuple[sqlite3.Row, str, str | None]] = {}
+    if not texts:
+        return copies, [], [], []
+    said = _quoting(texts)
+    about = {"id": row["id"], "needles": to_json([max(re.findall(
+        "[a-z0-9]+", text.lower()), key=len, default="") for text in texts])}
+    logs = {log[0] for log in store.rows(_LOGS)}
+    owner = store.value("SELECT coalesce(log_of, id) FROM scopes WHERE id = ?", scope)
+    family, telling = {owner, store.log_id(owner)}, []
+    for other in store.run(f"SELECT * FROM traces WHERE {_HOLDING}", **about).fetchall():
+        meta = json.loads(other["meta"] or "{}")
+        if other["scope_id"] in logs and (other["origin"] == "tool" or meta.get("calls")):
+            text, left = said.sub(FORGOTTEN, other["text"]), _without(meta, said)
+            if (text, left) != (other["text"], meta):
+                copies[other["id"]] = other, text, to_json(left) if left else None
+        elif other["scope_id"] in family and said.search(other["text"]):
+            telling.append(other["id"])
+    labels = [label for label, value in store.rows(
+        "SELECT label, value FROM blocks WHERE scope_id IN (?, 1) ORDER BY label", owner)
+        if said.search(value)]
+    edits = [ident for ident, before in store.rows("SELECT id, before FROM block_edits")
+             if said.search(before)]
+    return copies, telling, labels, edits
+
+
+def _rewrite(store: TraceStore, row: sqlite3.Row, text: str, meta: str | None) -> None:
+    """Another text and meta for a turn, whose pointers are out."""
+    words = content(text)
+    store.unhear(row["id"], row["text"], text)
+    store.change(row["id"], text=text, meta=meta, n_words=len(set(words)), whole=whole_of(words))
+
+
+def _forget(brain: _Brain, row: sqlite3.Row) -> tuple[Forgotten, list[int]]:
+    """Remove every copy of a trace's text in this database; and the ids of the traces whose vectors
+    went with it, for they knew of it."""
     store, ident, now = brain.store, row["id"], brain.clock()
     words = [word for word in set(content(row["text"])) if len(word) > 3
              and store.index.holders(row["scope_id"], unit_of(word)) <= 1]  # its own alone
     units = sorted({unit_of(word) for word in words})
     about = {"id": ident, "words": to_json([form for word in words for form in (
         word, word.upper(), word.capitalize())])}
-    beside = {*store.turns(row["prev_id"]), *store.turns(ident, after=True)}
+    copies, telling, labels, edits = _holding(brain, row, bool(words))
+    telling += [other[0] for other in store.run(_KINDRED, **about)]
+    gone, beside = {ident, *copies}, set[int]()
+    for other, text, _ in [(row, "", None), *copies.values()]:
+        if text != other["text"]:
+            beside |= {*store.turns(other["prev_id"]), *store.turns(other["id"], after=True),
+                       other["id"]}
     beside |= {v[0] for v in store.run(f"SELECT trace_id FROM variants WHERE {_TAUGHT}", **about)}
-    for other in store.traces(beside | {ident}).values():
+    for other in store.traces(beside).values():
         store.drop_trace(other)
     store.unhear(ident, row["text"])
-    store.run("DELETE FROM vectors WHERE trace_id IN (SELECT id FROM traces WHERE prev_id = ?)",
-              ident)  # they know what was said before
+    for other, text, meta in copies.values():
+        _rewrite(store, other, text, meta)
+    blind = [v[0] for v in store.rows(  # the turn after knows what was said before
+        f"SELECT trace_id FROM vectors JOIN traces ON id = trace_id WHERE id {SQL_IN} "
+        f"OR prev_id {SQL_IN}", *[to_json(sorted(gone))] * 2)]
+    store.run_many("DELETE FROM vectors WHERE trace_id = ?", [(other,) for other in blind])
     store.run("UPDATE traces SET valid_to = NULL, superseded_by = NULL WHERE superseded_by = ? "
               "AND id IN (SELECT CAST(row_key AS INTEGER) FROM images WHERE act = 'merged')", ident)
     heir = store.value("SELECT min(id) FROM traces WHERE gist_id = ?", ident)
@@ -4653,13 +4772,15 @@ def _forget(brain: _Brain, row: sqlite3.Row) -> dict[str, int]:
         store.run(f"UPDATE traces SET {column} = ? WHERE {column} = ?", row[column], ident)
     removed = {table: store.run(f"DELETE FROM {table} WHERE {where}", **about).rowcount
                for table, where in _SHOWING.items()}
+    removed |= {"vectors": len(blind), "copies": len(copies), "block_edits": len(edits)}
+    store.run_many("DELETE FROM block_edits WHERE id = ?", [(edit,) for edit in edits])
     removed["journal"] = store.run("UPDATE events SET data = NULL, trace_id = NULL "
                                    f"WHERE trace_id = :id OR {_ASKED}", **about).rowcount
     for scope, session, state in store.rows("SELECT * FROM contexts"):
         about = json.loads(state)
         shows = {"pages": [page for page in about["pages"] if page[0] != ident],
-                 "summary": [line for line in about["summary"] if ident not in line[0] and (
-                     len(line[0]) < READ_KEPT or ident > line[0][0])]}  # older ids were cut off
+                 "summary": [[ids, line] for ids, line in about["summary"] if gone.isdisjoint(ids)
+                             and (len(ids) < READ_KEPT or min(gone) > ids[0])]}  # others cut off
         if any(shows[key] != about[key] for key in shows):
             store.run("UPDATE contexts SET state = ? WHERE scope_id = ? AND session_id = ?",
                       to_json({**about, **shows}), scope, session)
@@ -4670,7 +4791,9 @@ def _forget(brain: _Brain, row: sqlite3.Row) -> dict[str, int]:
         store.add_pointers(now, "reindex", other["scope_id"], other["id"],
                            store.pointers_of(other))
     store.event(now, "forget", row["scope_id"], None, {"id": ident, "units": units})
-    return removed
+    left = tuple(sorted({*telling}))
+    return Forgotten(ident, removed, "", (), left, tuple(labels)), [
+        other for other in blind if other != ident]
 
 
 # === 20. Sleeping =================================================================================
@@ -5235,20 +5358,25 @@ class Hippocampus(_Brain):
                  "remember what holds now")
 
     def forget(self, memory_id: int) -> Forgotten:
-        """Remove a trace for good: rows, terms, postings, links, variants, journal, free pages.
-        Copies made before keep it; they are named."""
+        """Remove a trace for good: rows, terms, postings, links, variants, journal, earlier core
+        blocks, what tools were told and answered, free pages.  What older texts stood under its
+        key stay history.  Copies made before keep it; they are named, as is what tells of it."""
         with self.writing():
-            row = self._row(memory_id)
-            removed = _forget(self, row)
-            orphans = self.store.value(f"SELECT count(*) {SQL_MISSING}")
-        with suppress(EmbedderMismatch):  # the turns after it, which knew what it said
-            if 0 < orphans < 4 and (model := self.model()):
-                self._embed_missing(model)
-        with self.writing():
+            gone, blind = _forget(self, self._row(memory_id))
             if self.store.has_fts:  # its terms leave the file with a merge
                 self.store.run("INSERT INTO heard_terms(heard_terms) VALUES('optimize')")
-        wal = "erased" if self.store.checkpoint() else "pending"
-        return Forgotten(row["id"], removed, wal, tuple(backup_files(self.store.folder)))
+        gone = self.erased(gone)
+        with suppress(EmbedderMismatch):
+            if blind and (model := self.model()):
+                self._embed_missing(model, among=blind)
+                with self.writing():    # scans take in new ids alone
+                    self.store.renew()
+        return gone
+
+    def erased(self, gone: Forgotten) -> Forgotten:
+        """What was deleted leaves the WAL, too; whether it did, and the copies that hold it."""
+        return gone._replace(wal="erased" if self.store.checkpoint() else "pending",
+                             backups=kept_copies(self.store.folder))
 
     def pin(self, memory_id: int, pinned: bool = True) -> Item:
         """Pin a trace (always in the brief, never fading) or unpin it."""
@@ -5256,6 +5384,8 @@ class Hippocampus(_Brain):
             row = self._row(memory_id)
             _require(not (pinned and row["quarantined"]), f"#{row['id']} is quarantined: untrusted "
                      "text can't be pinned")
+            if pinned:
+                self._refuse_turn(row)
             self.store.change(row["id"], pinned=bool(pinned))
             self.store.event(self.clock(), "pin", row["scope_id"], row["id"], {"pinned": pinned})
         return self.get(row["id"])
@@ -5473,15 +5603,15 @@ class Hippocampus(_Brain):
             store.keep_background()
         return made
 
-    def _embed_missing(self, embedder: EmbeddingProvider,
-                       progress: Callable[[int, int], None] | None = None) -> int:
-        """Make the vectors that traces lack, 64 to a transaction."""
-        made, store = 0, self.store
+    def _embed_missing(self, embedder: EmbeddingProvider, progress: Callable[
+            [int, int], None] | None = None, among: Collection[int] | None = None) -> int:
+        """Make the vectors that traces (`among` some) lack, 64 to a transaction."""
+        made, store, asked = 0, self.store, None if among is None else to_json(among)
         while not isinstance(embedder, HashingEmbedder):
             with store.reading():
-                todo = store.value(f"SELECT count(*) {SQL_MISSING}")
+                todo = store.value(f"SELECT count(*) {SQL_MISSING}", asked)
                 rows = store.rows(f"SELECT t.id, t.text, t.speaker, p.text, p.speaker {SQL_MISSING}"
-                                  " ORDER BY t.id LIMIT 64")
+                                  " ORDER BY t.id LIMIT 64", asked)
             if not rows:
                 break
             used = self.config.use_context
@@ -6150,7 +6280,7 @@ class MainContext:
                  if value or key not in own}
         draft = draft_of(
             self.hippo, text if storable(text).strip() else called(calls) or "(no text)",
-            scope=self.scope, origin=ROLES[role], speaker=speaker, when=when,
+            logged=True, scope=self.scope, origin=ROLES[role], speaker=speaker, when=when,
             session_id=self.session_id, turn_id=turn_id, source_url=source_url, meta=about)
         if result and not draft.quarantine:
             draft = draft._replace(quarantine=suspicion(result))
@@ -6634,6 +6764,8 @@ def _cmd_forget(desk: Desk, given: Mapping[str, Any]) -> Answer:
         return asked
     gone = desk.hippo.forget(ident)
     kept = f"; copies that still hold it: {', '.join(gone.backups)}" if gone.backups else ""
+    left = ", ".join([*(f"#{other}" for other in gone.left), *gone.blocks])
+    kept += f"; still there, and may tell of it: {left}" * bool(left)
     return Answer(gone, f"#{ident} is forgotten: {gone.removed}; WAL {gone.wal}{kept}")
 
 
@@ -7225,8 +7357,8 @@ class AgentSession:
         for item in items:
             _require(isinstance(item, Mapping), f"add_items: {_shown(item)} is no mapping")
             role, text, about = _said_in(item)
-            draft = draft_of(self.hippo, text[:MAX_TEXT_CHARS], scope=self.scope, meta=about,
-                             origin=ROLES[role], session_id=self.session_id)
+            draft = draft_of(self.hippo, text[:MAX_TEXT_CHARS], logged=True, scope=self.scope,
+                             meta=about, origin=ROLES[role], session_id=self.session_id)
             drafts.append(draft._replace(meta={**draft.meta, "item": exact_json(item)}))
         with self.hippo.writing():
             said = self.hippo.store.value("SELECT count(*) FROM traces WHERE session_id = ?",
