@@ -4857,6 +4857,10 @@ LINKS_AT_ONCE = 20_000  # links that one sleep commits or prunes: .5 s
 TURNS_AT_ONCE = 4_000  # turns that one sleep reads for facts
 IMAGES_KEPT = 100  # sleeps and merges that can be undone
 OVERHEARD = "learned"  # tag of what sleep took from conversations
+CONTEXT_KEPT_S = 30 * DAY_S  # for a session that only read: each MCP client makes one
+_STALE_CONTEXTS = """DELETE FROM contexts WHERE coalesce(json_extract(state, '$.at'), 0) < ?
+    AND NOT EXISTS(SELECT 1 FROM traces t WHERE t.session_id = contexts.session_id
+    AND t.scope_id = contexts.scope_id)"""
 
 
 def _turns_to_read(brain: _Brain) -> tuple[list[Item], int]:
@@ -4951,6 +4955,7 @@ def _sleep(brain: _Brain, learnt: Mapping[str, list[_Change]]) -> Dream:
     store.hear(HEARD_AT_ONCE)
     store.keep_background()
     store.run("DELETE FROM images WHERE sleep_id <= ?", sleep_id - IMAGES_KEPT)
+    store.run(_STALE_CONTEXTS, now - CONTEXT_KEPT_S)
     store.run("DELETE FROM events WHERE seq <= (SELECT max(seq) FROM events) - ? "
               "AND pointers IS NULL", brain.config.journal_keep)
     store.run("UPDATE sleeps SET counts = ? WHERE id = ?", to_json(kept), sleep_id)
@@ -5861,6 +5866,7 @@ CORE = {"persona": "who the agent is and how it speaks",
 _ROLE_OF = {"user": "user", "agent": "assistant", "tool": "tool"}
 PAGE_SHARE, RULES_SHARE, SUMMARY_SHARE = 0.25, 0.15, 0.1    # shares of the cap, each at most
 EVICT_TO = 0.7                      # share of the cap that is left when it was passed
+EDITS_KEPT = 100                    # of a block or file: each holds its whole earlier text
 
 
 def tokens_of(text: str) -> int:
@@ -5915,6 +5921,9 @@ class Block(Record):
 _SAVE_BLOCK = """INSERT INTO blocks VALUES(NULL, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
     value = excluded.value, description = excluded.description, "limit" = excluded."limit",
     read_only = excluded.read_only, metadata = excluded.metadata"""
+_OLD_EDITS = """DELETE FROM block_edits WHERE id IN (SELECT e.id FROM block_edits e
+    JOIN blocks b ON b.id = block_id WHERE scope_id = ? AND label = ?
+    ORDER BY e.id DESC LIMIT -1 OFFSET ?)"""
 _BLOCK = """SELECT label, value, description, "limit", read_only, metadata, s.name AS scope, b.id
     FROM blocks b JOIN scopes s ON s.id = b.scope_id
     WHERE scope_id = ? AND (label GLOB '/memories/*') = ?"""     # the memory tool's files: true
@@ -5982,8 +5991,8 @@ class CoreMemory:
 
     def undo(self, label: str) -> Block:
         """Take the latest edit that was not undone back."""
-        block = self[label]
         with self.hippo.writing():
+            block = self[label]
             row = next((row for row in reversed(self._edits(block)) if not row["undone"]), None)
             if row is None:
                 raise NotFound(f"{label}: there is no edit to undo")
@@ -5994,6 +6003,14 @@ class CoreMemory:
         """The earlier values of a block, oldest first."""
         with self.hippo.store.reading():
             return [row["before"] for row in self._edits(self[label])]
+
+    def forget(self, label: str) -> Forgotten:
+        """Remove the earlier values of a block for good; what it says now stays."""
+        with self.hippo.writing():
+            rows = self._edits(self[label])
+            self.hippo.store.run_many("DELETE FROM block_edits WHERE id = ?", [
+                (row["id"],) for row in rows])
+        return self.hippo.erased(Forgotten(None, {"block_edits": len(rows)}, "", ()))
 
     def _edits(self, block: Block) -> list[sqlite3.Row]:
         return self.hippo.store.rows(
@@ -6019,7 +6036,8 @@ class CoreMemory:
             new = new._replace(value=clean(new.value), description=clean(new.description),
                                metadata=_plain_data(new.metadata), read_only=bool(new.read_only))
             over = len(new.value) - new.limit
-            _require(over <= 0, f"{label}: {len(new.value):,} characters are {over:,} over the "
+            _require(over <= 0 or len(new.value) < len(old.value) and new.limit == old.limit,
+                     f"{label}: {len(new.value):,} characters are {over:,} over the "
                      f"limit of {new.limit:,}; shorten it, or keep in archival what is seldom used")
             _require(bool(new.value.strip()) or not old.value.strip(),
                      f"{label}: this would clear the block; say what holds now")
@@ -6038,10 +6056,20 @@ class CoreMemory:
         if kept and old and old.value != block.value:
             store.run("INSERT INTO block_edits(block_id, at, before) SELECT id, ?, ? FROM blocks "
                       "WHERE scope_id = ? AND label = ?", now, old.value, scope, block.label)
+            store.run(_OLD_EDITS, scope, block.label, EDITS_KEPT)
         if old is None or len(block.value) >= len(old.value):
             self.fits()
         store.event(now, "core", scope, None, {"label": block.label})
         return block
+
+    def text(self) -> str:
+        """The blocks as a prompt shows them."""
+        lines = ["# Core memory (core_memory_append and core_memory_replace edit it)"]
+        for label, block in self.blocks().items():
+            lines.append(f"## {label} ({len(block.value)}/{block.limit} characters"
+                         f"{', read-only' * block.read_only}): {one_line(block.description, 200)}")
+            lines += ["  " + one_line(line) for line in block.value.splitlines() if line.strip()]
+        return "\n".join(lines)
 
     # --- exchange ---
 
@@ -6165,6 +6193,13 @@ class MainContext:
         self._state: dict[str, Any] = {"turns": 0, "out": 0, "summary": [], "pages": [], "read": [],
                                        "evictions": 0, "evicted": 0, "page_ins": 0}
 
+    def _renewed(self) -> None:
+        """Show nothing that was forgotten meanwhile, by whatever handle or process."""
+        with self.hippo.store.reading():
+            if self.hippo.store.meta("epoch") != self._epoch:
+                self._sync()
+                self._fit()
+
     @contextmanager
     def _changing(self) -> Iterator[None]:
         """One write transaction on the session's state; where it fails all is read anew."""
@@ -6201,15 +6236,17 @@ class MainContext:
         rows = store.rows(f"{SQL_TRACE} WHERE session_id = ? AND scope_id = ? AND id > ? "
                           "ORDER BY id", self.session_id, log, max(self._last, self._state["out"]))
         for row in rows:
-            self._queue.append(self._turn(record(row, retention=float(row["strength"]))))
-            self._last = row["id"]
+            item, self._last = record(row, retention=float(row["strength"])), row["id"]
+            if "item" not in item.meta:     # an AgentSession's, which shows it itself
+                self._queue.append(self._turn(item))
         self._queue = [t for t in self._queue if t.item.memory_id > self._state["out"]]
 
     def _save(self) -> None:
         """Write the state, inside a write transaction."""
         store = self.hippo.store
         read = dict.fromkeys([*self._state["read"], *self._unsaved])
-        self._state["read"], self._unsaved = list(read)[-READ_KEPT:], []
+        self._state |= {"read": list(read)[-READ_KEPT:], "at": round(self.hippo.clock())}
+        self._unsaved = []
         if self.kept and (scope := store.scope_id(self.scope)):     # reading makes no project
             store.run("INSERT OR REPLACE INTO contexts VALUES(?, ?, ?)",
                       store.log_id(scope, create=True), self.session_id, to_json(self._state))
@@ -6251,6 +6288,7 @@ class MainContext:
     @property
     def messages(self) -> list[Item]:
         """The turns in the queue, oldest first."""
+        self._renewed()
         return [turn.item for turn in self._queue]
 
     def add(self, role: str, text: str, *, speaker: str | None = None, turn_id: str | None = None,
@@ -6272,6 +6310,8 @@ class MainContext:
             "text, result, reasoning and call_id are texts, meta is a mapping, and each call one "
             "with id, name and arguments")
         _require(len(result or "") <= MAX_TEXT_CHARS, "the result is too long: split it")
+        _require("item" not in (meta or ()), "meta: an AgentSession marks its turns by the name "
+                 "'item'; take another one")
         calls = [{"id": call.get("id"), "name": call["name"], "arguments": call.get(
             "arguments") or {}} for call in calls]
         own = {"role": role if role == "system" else "", "calls": calls, "call_id": call_id,
@@ -6303,26 +6343,19 @@ class MainContext:
 
     def prefix(self) -> str:
         """The start of the prompt: core blocks and rules.  Its bytes change only when they do."""
-        core = self._core_text()
+        core = self.core.text()
         rules = self._rules(min(self.cap * RULES_SHARE, self.cap - self._count(core)))
         return "\n".join([core, *["# Rules and preferences"] * bool(rules), *rules])
 
-    def _core_text(self) -> str:
-        lines = ["# Core memory (core_memory_append and core_memory_replace edit it)"]
-        for label, block in self.core.blocks().items():
-            lines.append(f"## {label} ({len(block.value)}/{block.limit} characters"
-                         f"{', read-only' * block.read_only}): {one_line(block.description, 200)}")
-            lines += ["  " + one_line(line) for line in block.value.splitlines() if line.strip()]
-        return "\n".join(lines)
-
     def _core_fits(self) -> None:
         """Raises InvalidInput where the blocks alone are larger than the cap."""
-        over = self._count(self._core_text()) - self.cap
+        over = self._count(self.core.text()) - self.cap
         _require(not 0 < over < math.inf, f"core memory alone is {over:,} tokens over the "
                  f"{self.cap:,} of the main context; shorten a block or raise the cap")
 
     def tail(self) -> str:
         """The rest but for the turns: what lies outside, the summary, the pages."""
+        self._renewed()
         out, lines = self._state["evicted"], [f"- {line}" for _, line in self._state["summary"]]
         head = (f"# {out} earlier turns of this session are outside: conversation_search finds "
                 "them. What they said, in short:")
@@ -6333,12 +6366,14 @@ class MainContext:
 
     def prompt(self) -> str:
         """The whole main context as one text: prefix, tail, and the turns as quoted data."""
+        self._renewed()
         turns = [line for turn in self._queue
                  for line in _turn_lines(turn.item, turn.role, turn.shown)]
         return "\n".join([self.prefix(), *filter(None, [self.tail()]), "# Turns", *turns])
 
     def chat(self) -> list[dict[str, Any]]:
         """The same as chat messages: role, content, and `tool_calls` or `tool_call_id`."""
+        self._renewed()
         found: list[dict[str, Any]] = [
             {"role": "system", "content": "\n\n".join(filter(None, [self.prefix(), self.tail()]))}]
         home, room = self._homes(), int(self.cap * self._share)
@@ -6438,10 +6473,11 @@ class MainContext:
                 self._sync()
                 if (plan := self._plan()) is None:
                     return self._fit()
-                dropped, gone, seen = plan[0], self._queue[:plan[1]], self._state["out"]
+                dropped, gone = plan[0], self._queue[:plan[1]]
+                seen = self._state["out"], self._epoch
             summary = self._summary([turn.item for turn in gone]) if gone else None
             with self._changing():
-                if self._state["out"] != seen:      # another process did it
+                if (self._state["out"], self._epoch) != seen:   # done by another, or forgotten
                     continue
                 state = self._state
                 state["pages"] = [page for page in state["pages"] if page not in dropped]
@@ -6740,10 +6776,12 @@ def context_of(desk: Desk, session_id: str | None = None, *, reads: bool = False
     """The main context of a session in the desk's project; where nobody names one it is this
     process's, and its state stays in memory.  What only `reads` claims no project."""
     scope = desk.scope() if reads else desk.claim()
+    # Core memory that outgrew the cap must not keep the tools from making it shorter.
+    cap = max(4_000, tokens_of(CoreMemory(desk.hippo, scope).text()))
     if clean(session_id or "").strip() or desk.hippo.session_id:
-        return MainContext(desk.hippo, session_id, scope=scope)
+        return MainContext(desk.hippo, session_id, scope=scope, max_main_context_tokens=cap)
     if desk.unnamed is None or desk.unnamed.scope != clean(scope or GLOBAL):
-        desk.unnamed = MainContext(desk.hippo, scope=scope)
+        desk.unnamed = MainContext(desk.hippo, scope=scope, max_main_context_tokens=cap)
         desk.unnamed.kept = False
     context: MainContext = desk.unnamed
     context.refresh()
@@ -7101,6 +7139,7 @@ def bound_tools(context: MainContext) -> list[tuple[dict[str, Any], Callable[[An
 
 
 _FILES, _FOLDER_SIZE = "/memories", "4K"        # the size that most file systems give a folder
+PATH_CHARS, PATH_DEPTH = 1_024, 32              # of a path: each folder is a row
 _FILE_COMMANDS = {"view": "path", "create": "path file_text", "str_replace": "path old_str new_str",
                   "insert": "path insert_line insert_text", "delete": "path",
                   "rename": "old_path new_path"}
@@ -7118,6 +7157,9 @@ def _file_path(path: str) -> str:
     _require(f"{found}/".startswith(f"{_FILES}/"), f"Path {path} would escape {_FILES} directory")
     _require(not _CONTROL.search(found) and "\n" not in found, f"Path {_shown(path)} has control "
              "characters; give a plain name")
+    parts = found.count("/")
+    _require(len(found) <= PATH_CHARS and parts <= PATH_DEPTH, f"Path {_shown(path)} has {parts} "
+             f"parts and {len(found):,} characters; the limits are {PATH_DEPTH} and {PATH_CHARS:,}")
     return str(clean(found))
 
 
@@ -7176,8 +7218,8 @@ class MemoryFiles:
 
     def view(self, path: str, view_range: Sequence[int] | None = None) -> str:
         """A file with line numbers, or a folder two levels deep without hidden items."""
-        at = _file_path(path)
-        if block := self._there(at, path):
+        at, blocks = _file_path(path), self._files.blocks()
+        if block := self._there(blocks, at, path):
             lines, first = block.value.split("\n"), 1
             _require(len(lines) < 10**6,
                      f"File {path} exceeds maximum line limit of 999,999 lines.")
@@ -7191,7 +7233,7 @@ class MemoryFiles:
         else:
             text = (f"Here're the files and directories up to 2 levels deep in {path}, excluding "
                     f"hidden items:\n{_FOLDER_SIZE}\t{path}")
-            for name, file in sorted(self._tree().items(), key=lambda one: one[0].split("/")):
+            for name, file in sorted(_tree(blocks).items(), key=lambda one: one[0].split("/")):
                 parts = name[len(at) + 1:].split("/") if name.startswith(f"{at}/") else []
                 if 0 < len(parts) < 3 and not any(part.startswith(".") for part in parts):
                     size = _file_size(len(file.value.encode())) if file else _FOLDER_SIZE
@@ -7206,26 +7248,26 @@ class MemoryFiles:
 
     def str_replace(self, path: str, old_str: str, new_str: str) -> str:
         """Replace the one place where a text stands; the lines around it."""
-        with self._editing(path) as (at, text):
+        with self._editing(path) as (blocks, at, text):
             places = places_of(old_str, text)
             _require(bool(places), f"No replacement was performed, old_str `{old_str}` did not "
                      f"appear verbatim in {path}.")
             _require(text.count(old_str) == 1, "No replacement was performed. Multiple occurrences "
                      f"of old_str `{old_str}` in lines: {', '.join(map(str, places))}. "
                      "Please ensure it is unique")
-            lines = self._save(at, text.replace(old_str, new_str)).split("\n")
+            lines = self._save(blocks, at, text.replace(old_str, new_str)).split("\n")
         first = max(1, places[0] - 2)
         return ("The memory file has been edited. Here is the snippet showing the change (with "
                 f"line numbers):\n{_numbered(lines[first - 1:places[0] + 2], first)}")
 
     def insert(self, path: str, insert_line: int, insert_text: str) -> str:
         """Insert text after a line, 0 for the start."""
-        with self._editing(path) as (at, text):
+        with self._editing(path) as (blocks, at, text):
             lines = text.removesuffix("\n").split("\n") if text else []
             _require(0 <= insert_line <= len(lines), f"Invalid `insert_line` parameter: "
                      f"{insert_line}. It should be within the range [0, {len(lines)}].")
             lines.insert(insert_line, insert_text.rstrip("\n"))
-            self._save(at, "\n".join([*lines, *[""] * bool(lines[-1])]) or "\n")
+            self._save(blocks, at, "\n".join([*lines, *[""] * bool(lines[-1])]) or "\n")
         return f"The file {path} has been edited."
 
     def delete(self, path: str) -> str:
@@ -7233,8 +7275,9 @@ class MemoryFiles:
         at = _file_path(path)
         _require(at != _FILES, f"Cannot delete the {_FILES} directory itself")
         with self.hippo.writing():
-            self._there(at, path, "")
-            self._move(at)
+            blocks = self._files.blocks()
+            self._there(blocks, at, path, "")
+            self._move(blocks, at)
         return f"Successfully deleted {path}"
 
     def rename(self, old_path: str, new_path: str) -> str:
@@ -7243,9 +7286,10 @@ class MemoryFiles:
         _require(old != _FILES, f"Cannot rename the {_FILES} directory itself")
         self._make(new, None, f"The destination {new_path} already exists")
         with self.hippo.writing():              # the new folders stay, also where it fails
-            self._there(old, old_path, "")
+            blocks = self._files.blocks()
+            self._there(blocks, old, old_path, "")
             _require(not new.startswith(f"{old}/"), f"{old_path} can't be moved into itself")
-            self._move(old, new)
+            self._move(blocks, old, new)
         return f"Successfully renamed {old_path} to {new_path}"
 
     def versions(self, path: str) -> list[str]:
@@ -7260,15 +7304,25 @@ class MemoryFiles:
         self._make(at, file.value, f"File {path} already exists")
         return file.value
 
-    def _tree(self) -> dict[str, Block | None]:
-        """What exists by path; None for a folder."""
-        return {_FILES: None, **{
-            label.rstrip("/"): None if label.endswith("/") else block
-            for label, block in self._files.blocks().items() if not block.metadata}}
+    def forget(self, path: str) -> Forgotten:
+        """Remove a file, or a folder with all it holds, and all versions for good, also of what was
+        deleted."""
+        at = _file_path(path)
+        with self.hippo.writing():
+            store, blocks = self.hippo.store, self._files.blocks()
+            labels = to_json([label for label in blocks if f"{label}/".startswith(f"{at}/")])
+            scope = store.scope_id(self._files.scope)
+            removed = {"blocks": store.run(f"DELETE FROM blocks WHERE scope_id = ? AND label "
+                                           f"{SQL_IN}", scope, labels).rowcount}
+            _require(removed["blocks"] > 0, f"The path {path} never existed")
+            removed["journal"] = store.run(
+                "UPDATE events SET data = NULL WHERE op = 'core' AND scope_id = ? AND "
+                f"json_extract(data, '$.label') {SQL_IN}", scope, labels).rowcount
+        return self.hippo.erased(Forgotten(None, removed, "", ()))
 
-    def _there(self, at: str, path: str, hint: str = ". Please provide a valid path."
-               ) -> Block | None:
-        tree = self._tree()
+    def _there(self, blocks: Mapping[str, Block], at: str, path: str,
+               hint: str = ". Please provide a valid path.") -> Block | None:
+        tree = _tree(blocks)
         if at not in tree:
             raise NotFound(f"The path {path} does not exist{hint}")
         return tree[at]
@@ -7276,41 +7330,51 @@ class MemoryFiles:
     def _make(self, at: str, text: str | None, taken: str) -> None:
         """Write a file where nothing stands yet (None: only the folders that lead there)."""
         with self.hippo.writing():
-            tree, names = self._tree(), at.split("/")
+            blocks, names = self._files.blocks(), at.split("/")
+            tree = _tree(blocks)
             _require(at not in tree, taken)
             for parent in ("/".join(names[:n]) for n in range(3, len(names))):
                 _require(tree.get(parent) is None, f"{parent} is a file, not a directory")
                 if parent not in tree:
-                    self._save(f"{parent}/", "")
+                    self._save(blocks, f"{parent}/", "")
             if text is not None:
-                self._save(at, text)
+                self._save(blocks, at, text)
 
-    def _move(self, old: str, new: str | None = None) -> None:
+    def _move(self, blocks: dict[str, Block], old: str, new: str | None = None) -> None:
         """Mark all at and under a path as deleted, and write it under another one."""
-        for name, file in self._tree().items():
+        for name, file in _tree(blocks).items():
             if f"{name}/".startswith(f"{old}/"):
                 slash, text = ("", file.value) if file else ("/", "")
-                self._save(name + slash, text, deleted=True)
+                self._save(blocks, name + slash, text, deleted=True)
                 if new is not None:
-                    self._save(new + name[len(old):] + slash, text)
+                    self._save(blocks, _file_path(new + name[len(old):]) + slash, text)
 
     @contextmanager
-    def _editing(self, path: str) -> Iterator[tuple[str, str]]:
-        """A file's label and text, in the transaction that writes it anew."""
+    def _editing(self, path: str) -> Iterator[tuple[dict[str, Block], str, str]]:
+        """All files, a file's label and its text, in the transaction that writes it anew."""
         at = _file_path(path)
         with self.hippo.writing():
-            block = self._there(at, path)
+            blocks = self._files.blocks()
+            block = self._there(blocks, at, path)
             if block is None:
                 raise InvalidInput(f"The path {path} is not a file.")
-            yield at, block.value
+            yield blocks, at, block.value
 
-    def _save(self, label: str, text: str, *, deleted: bool = False) -> str:
-        text, old = clean(text), self._files.blocks().get(label)
+    def _save(self, blocks: dict[str, Block], label: str, text: str, *,
+              deleted: bool = False) -> str:
+        text, old = clean(text), blocks.get(label)
         _require(len(text) <= MAX_TEXT_CHARS, f"{label}: {len(text):,} characters; the limit is "
                  f"{MAX_TEXT_CHARS:,}: split it")
-        self._files._store(Block(label, text, "", MAX_TEXT_CHARS, False, {"deleted": 1} if deleted
-                                 else {}, self._files.scope), old)
+        blocks[label] = self._files._store(Block(
+            label, text, "", MAX_TEXT_CHARS, False, {"deleted": 1} if deleted else {},
+            self._files.scope), old)
         return text
+
+
+def _tree(blocks: Mapping[str, Block]) -> dict[str, Block | None]:
+    """What exists by path; None for a folder."""
+    return {_FILES: None, **{label.rstrip("/"): None if label.endswith("/") else block
+                             for label, block in blocks.items() if not block.metadata}}
 
 
 class AgentSession:
@@ -7396,6 +7460,10 @@ def _said_in(item: Mapping[str, Any]) -> tuple[str, str, dict[str, Any]]:
     return role, said if said.strip() else f"({kind or 'no text'})", about
 
 
+_STORED = """SELECT id, key, created_at, meta FROM traces WHERE scope_id = ? AND valid_to IS NULL
+    AND json_extract(meta, '$.store') NOT NULL"""
+
+
 class LangGraphStore:
     """`batch` and `abatch` of LangGraph's BaseStore over a scope of a brain:
 
@@ -7440,15 +7508,21 @@ class LangGraphStore:
     def _rows(self, start: str, end: str) -> list[sqlite3.Row]:
         """Current items whose key begins with `start` and goes on below `end`, in order."""
         with (store := self.hippo.store).reading():
-            rows = store.rows(
-                "SELECT id, key, created_at, meta FROM traces WHERE scope_id = ? AND key >= ? AND "
-                "key < ? AND valid_to IS NULL AND json_extract(meta, '$.store') NOT NULL",
-                store.scope_id(self.scope), start, start + end)
+            rows = store.rows(f"{_STORED} AND key >= ? AND key < ?", store.scope_id(self.scope),
+                              start, start + end)
         return sorted(rows, key=lambda row: json.loads(row["meta"])["store"]["place"])
 
+    def _one(self, where: str, *bounds: str) -> sqlite3.Row | None:
+        """One current item, without a look at the others."""
+        with (store := self.hippo.store).reading():
+            return store.row(f"{_STORED} AND {where} LIMIT 1", store.scope_id(self.scope), *bounds)
+
+    def _at(self, key: str) -> sqlite3.Row | None:
+        return self._one("key = ? ORDER BY id DESC", key)   # its history is older
+
     def _get(self, op: Any) -> Any:
-        return next((_store_item(op, "Item", row) for row in self._rows(
-            _place_of(op.namespace, op.key), " ")), None)
+        row = self._at(_place_of(op.namespace, op.key))
+        return None if row is None else _store_item(op, "Item", row)
 
     def _draft(self, op: Any) -> Draft:
         value, texts, base = exact_json(dict(op.value)), list[str](), sys.modules[op.__module__]
@@ -7465,11 +7539,11 @@ class LangGraphStore:
     def _put(self, key: str, space: str, draft: Draft | None) -> None:
         """Write an item, or retire it; its place in the order is its namespace's and its own."""
         store, now, new = self.hippo.store, self.hippo.clock(), None
-        old = next(iter(self._rows(key, " ")), None)
+        old = self._at(key)
         if draft is not None:
             latest = store.value("SELECT seq FROM sqlite_sequence WHERE name = 'traces'") or 0
-            beside = self._rows(space + "]", "^")
-            about = json.loads((old or beside[0])["meta"])["store"] if beside else {
+            beside = old or self._one("key >= ? AND key < ?", space + "]", space + "]^")
+            about = json.loads(beside["meta"])["store"] if beside else {
                 "place": [latest]}
             about |= draft.meta if old else {
                 **draft.meta, "created": now, "place": [about["place"][0], latest]}
