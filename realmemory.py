@@ -4697,15 +4697,16 @@ def _without(value: Any, said: re.Pattern[str]) -> Any:
     return [_without(part, said) for part in value] if isinstance(value, list) else value
 
 
-def _holding(brain: _Brain, row: sqlite3.Row, own: bool) -> tuple[
+def _holding(brain: _Brain, row: sqlite3.Row) -> tuple[
         dict[int, tuple[sqlite3.Row, str, str | None]], list[int], list[str], list[int]]:
     """Where a text stands beside its trace: {id: (row, text and meta without it)} of what tools
-    were told and answered; ids, labels of blocks that say it; ids of edits that did.  A text of a
-    few letters without a word of its `own` is looked for nowhere."""
+    were told and answered; ids, labels of blocks that say it; ids of edits that did.  What is as
+    short and common as "ok" is looked for nowhere."""
     store, scope = brain.store, row["scope_id"]
     texts = [text for text in (row["text"], *(
         text for text, by in store.variants(row["id"]) if by != CUE)) if re.search(r"[^\W_]", text)
-        and (len(text) > 11 or own)]
+        and (len(text) > 11 or any(len(word) > 3 and store.index.holders(scope, unit_of(word)) < 9
+                                   for word in content(text)))]
     copies: dict[int, tuple[sqlite3.Row, str, str | None]] = {}
     if not texts:
         return copies, [], [], []
@@ -4715,7 +4716,7 @@ def _holding(brain: _Brain, row: sqlite3.Row, own: bool) -> tuple[
     logs = {log[0] for log in store.rows(_LOGS)}
     owner = store.value("SELECT coalesce(log_of, id) FROM scopes WHERE id = ?", scope)
     family, telling = {owner, store.log_id(owner)}, []
-    for other in store.run(f"SELECT * FROM traces WHERE {_HOLDING}", **about).fetchall():
+    for other in store.run(f"SELECT * FROM traces WHERE {_HOLDING}", **about):
         meta = json.loads(other["meta"] or "{}")
         if other["scope_id"] in logs and (other["origin"] == "tool" or meta.get("calls")):
             text, left = said.sub(FORGOTTEN, other["text"]), _without(meta, said)
@@ -4747,7 +4748,7 @@ def _forget(brain: _Brain, row: sqlite3.Row) -> tuple[Forgotten, list[int]]:
     units = sorted({unit_of(word) for word in words})
     about = {"id": ident, "words": to_json([form for word in words for form in (
         word, word.upper(), word.capitalize())])}
-    copies, telling, labels, edits = _holding(brain, row, bool(words))
+    copies, telling, labels, edits = _holding(brain, row)
     telling += [other[0] for other in store.run(_KINDRED, **about)]
     gone, beside = {ident, *copies}, set[int]()
     for other, text, _ in [(row, "", None), *copies.values()]:
