@@ -6237,9 +6237,10 @@ class MainContext:
         rows = store.rows(f"{SQL_TRACE} WHERE session_id = ? AND scope_id = ? AND id > ? "
                           "ORDER BY id", self.session_id, log, max(self._last, self._state["out"]))
         for row in rows:
-            item, self._last = record(row, retention=float(row["strength"])), row["id"]
+            item = record(row, retention=float(row["strength"]))
             if "item" not in item.meta:     # an AgentSession's, which shows it itself
                 self._queue.append(self._turn(item))
+            self._last = row["id"]
         self._queue = [t for t in self._queue if t.item.memory_id > self._state["out"]]
 
     def _save(self) -> None:

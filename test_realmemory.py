@@ -3872,8 +3872,8 @@ def test_a_forgotten_turn_leaves_context_prompt_and_file(hippo, alone, where):
 
 
 @pytest.mark.parametrize("shown", [
-    rm.MainContext.prompt, rm.MainContext.chat, rm.MainContext.tail,
-    lambda main: main.messages, lambda main: main.prompt()], ids=str)
+    rm.MainContext.prompt, rm.MainContext.chat, rm.MainContext.tail, lambda main: main.messages],
+    ids=["prompt", "chat", "tail", "messages"])
 @pytest.mark.parametrize("where", ["queue", "summary", "page"])
 def test_a_live_context_shows_nothing_that_another_handle_forgot(hippo, alone, shown, where):
     main = context(hippo, cap=700)
@@ -3897,13 +3897,14 @@ def test_a_turn_forgotten_while_the_summary_is_made_does_not_come_back_with_it(h
             if "zanzibarium" in turn.text:
                 with Hippocampus.open(alone) as other:
                     other.forget(turn.memory_id)
-        return " ".join([so_far, *(turn.text for turn in turns)])[-200:]
+        return " ".join([so_far, *(turn.text for turn in turns)])[:100]
 
     main = context(hippo, cap=400, summariser=summary)
     main.add("user", "The zanzibarium vault is on floor 8123")
     for i in range(25):
         main.add("user", f"Crate {i} stands in bay {i * 7}, and that is all there is to it")
-    assert "Crate" in main.tail() and "zanzibarium" not in main.prompt()
+        assert "zanzibarium" not in main.tail()
+    assert "Crate" in main.tail()
 
 
 def test_another_projects_sessions_blocks_and_records_are_never_seen(hippo):
