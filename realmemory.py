@@ -4663,38 +4663,68 @@ _LOGS = "SELECT id FROM scopes WHERE log_of > 0"
 FORGOTTEN = "[forgotten]"  # in place of the text where a tool's call or result quoted it
 
 
-def _quoting(texts: Iterable[str]) -> re.Pattern[str]:
-    """Finds the words of one of these texts in a row, whatever stands between them (quoted lines,
-    escapes of JSON); of a long text its start and end with all between.
+QUOTED_WORDS = 12  # in a row: a quote of a text that has more
+_ESCAPED = Regex(r"\\(?:u([0-9a-fA-F]{4})|[nrt])")  # as JSON has it
+_QUOTED = Regex(f"{_RUN.source[1:-2]}|(?:(?!{_RUN.source[1:-2]})(?!_){_W})+")  # a word or sign
 
-    >>> bool(_quoting(["Port: 8443"]).search("> the port\\n> 8443!"))
-    True
+
+def _unescaped(text: str) -> str:
+    plain = str(_ESCAPED.sub(lambda found: chr(int(found[1], 16)) if found[1] else " ", text))
+    return plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+class _Quotes:
+    """Finds texts in others: all their words in a row or QUOTED_WORDS of them, whatever stands
+    between (a quote's marks, JSON's escapes).  O(length).
+
+    >>> _Quotes(["Port: 8443"]).without({"said": ["> the port\\n> 8443!"]})
+    {'said': ['> the [forgotten]!']}
     """
-    def row(words: Sequence[str]) -> str:
-        return r"(?:\\[nrt]|[\W_])+".join(
-            f"(?:{re.escape(word)}|{re.escape(json.dumps(word)[1:-1])})" for word in words)
 
-    forms = []
-    for text in texts:
-        words = re.findall(r"[^\W_]+", text)
-        forms.append(row(words) if len(words) <= 400 else
-                     f"{row(words[:200])}.*?{row(words[-200:])}")
-    return re.compile(rf"(?:(?<![^\W_])|(?<=\\[nrt]))(?:{'|'.join(forms)})(?![^\W_])",
-                      re.I | re.S)
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._rows: dict[int, set[tuple[str, ...]]] = {}
+        needles = set[str]()
+        for text in texts:
+            words = [word.casefold() for word in _QUOTED.findall(_unescaped(text))]
+            size = min(QUOTED_WORDS, len(words))
+            self._rows.setdefault(size, set()).update(zip(*(words[i:] for i in range(size)),
+                                                          strict=False))
+            step = max(1, size if size == len(words) else size // 2)   # each quote has one whole
+            needles |= {max(re.findall("[a-z0-9]+", " ".join(words[at:at + step])), key=len,
+                            default="") for at in range(0, len(words) - step + 1, step)}
+        # A text without all of these in lower case has no quote.
+        self.needles = to_json([""] if len(needles) > 16 else [*needles])
 
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Where an unescaped text quotes them, in order; spans may overlap."""
+        found = [*_QUOTED.finditer(text)]
+        words = [match[0].casefold() for match in found]
+        return sorted((found[at].start(), found[at + size - 1].end())
+                      for size, rows in self._rows.items()
+                      for at, row in enumerate(zip(*(words[i:] for i in range(size)), strict=False))
+                      if row in rows)
 
-def _without(value: Any, said: re.Pattern[str]) -> Any:
-    """Plain data with FORGOTTEN for what `said` finds in its strings and in JSON in them."""
-    if isinstance(value, str):
-        with suppress(ValueError, RecursionError):
-            inner = json.loads(value) if value[:1] in ("{", "[", '"') else None
-            if inner is not None:
-                rest = _without(inner, said)
-                return value if rest == inner else json.dumps(rest)
-        return said.sub(FORGOTTEN, value)
-    if isinstance(value, dict):
-        return {said.sub(FORGOTTEN, key): _without(part, said) for key, part in value.items()}
-    return [_without(part, said) for part in value] if isinstance(value, list) else value
+    def within(self, text: str) -> bool:
+        """Whether a text quotes them."""
+        return bool(self.spans(_unescaped(text)))
+
+    def without(self, value: Any) -> Any:
+        """Plain data with FORGOTTEN for each quote in its strings and in the JSON in them."""
+        if isinstance(value, str):
+            with suppress(ValueError, RecursionError):
+                inner = json.loads(value) if value[:1] in ("{", "[", '"') else None
+                if inner is not None:
+                    rest = self.without(inner)
+                    return value if rest == inner else json.dumps(rest)
+            text, parts, end = _unescaped(value), [""], 0
+            for start, stop in self.spans(text):
+                if start > end or not parts[-1]:
+                    parts += [text[end:start], FORGOTTEN]
+                end = max(end, stop)
+            return "".join([*parts, text[end:]]) if end else value
+        if isinstance(value, dict):
+            return {self.without(key): self.without(part) for key, part in value.items()}
+        return [self.without(part) for part in value] if isinstance(value, list) else value
 
 
 def _holding(brain: _Brain, row: sqlite3.Row) -> tuple[
@@ -4710,25 +4740,24 @@ def _holding(brain: _Brain, row: sqlite3.Row) -> tuple[
     copies: dict[int, tuple[sqlite3.Row, str, str | None]] = {}
     if not texts:
         return copies, [], [], []
-    said = _quoting(texts)
-    about = {"id": row["id"], "needles": to_json([max(re.findall(
-        "[a-z0-9]+", text.lower()), key=len, default="") for text in texts])}
+    said = _Quotes(texts)
+    about = {"id": row["id"], "needles": said.needles}
     logs = {log[0] for log in store.rows(_LOGS)}
     owner = store.value("SELECT coalesce(log_of, id) FROM scopes WHERE id = ?", scope)
     family, telling = {owner, store.log_id(owner)}, []
     for other in store.run(f"SELECT * FROM traces WHERE {_HOLDING}", **about):
         meta = json.loads(other["meta"] or "{}")
         if other["scope_id"] in logs and (other["origin"] == "tool" or meta.get("calls")):
-            text, left = said.sub(FORGOTTEN, other["text"]), _without(meta, said)
+            text, left = said.without(other["text"]), said.without(meta)
             if (text, left) != (other["text"], meta):
                 copies[other["id"]] = other, text, to_json(left) if left else None
-        elif other["scope_id"] in family and said.search(other["text"]):
+        elif other["scope_id"] in family and said.within(other["text"]):
             telling.append(other["id"])
     labels = [label for label, value in store.rows(
         "SELECT label, value FROM blocks WHERE scope_id IN (?, 1) ORDER BY label", owner)
-        if said.search(value)]
+        if said.within(value)]
     edits = [ident for ident, before in store.rows("SELECT id, before FROM block_edits")
-             if said.search(before)]
+             if said.within(before)]
     return copies, telling, labels, edits
 
 
@@ -6418,7 +6447,7 @@ class MainContext:
 
     def usage(self) -> dict[str, int]:
         """Tokens by section, their sum and the cap; turns, evictions, evicted turns, page-ins."""
-        state, tail, pages = self._state, self.tail(), "\n".join(self._pages())
+        tail, state, pages = self.tail(), self._state, "\n".join(self._pages())
         parts = {"core": self._count(self.prefix() + "\n# Turns\n"),
                  "messages": sum(turn.tokens for turn in self._queue),
                  "pages": self._count(pages) if pages else 0}

@@ -2866,9 +2866,25 @@ def test_a_short_text_is_cut_out_of_no_other_word_or_tool_call(hippo):
     hippo.forget(ident)
     hippo.forget(main.add("user", "zanzibar"))
     assert [turn.text for turn in main.replay()] == ['book({"a":"ok"})', "zanzibarium [forgotten]"]
-    long = "word " * 3_000 + "end"
-    hippo.forget(main.add("user", long))
-    assert hippo.check() == []
+
+
+@pytest.mark.parametrize("text", [
+    " ".join(f"w{i}x{i % 7}" for i in range(3_000)), "quetzalcoatl " + "of it " * 400 + "a",
+    "支付网关的超时是三十秒而银行的超时是一分钟", "Шлюз слушает порт восемь тысяч",
+    "naïve \"C:\\new\" 😀 ends"], ids=["long", "repeated", "chinese", "russian", "escapes"])
+def test_a_passage_of_a_forgotten_text_is_cut_out_of_what_a_tool_answered(hippo, text):
+    ident, = put(hippo, text)
+    main = rm.MainContext(hippo, "s")
+    call = {"id": "c", "name": "f", "arguments": {"a": [json.dumps({"b": text}), text + "."]}}
+    main.add("assistant", "", calls=[call])
+    passage = text if len(text) < 600 else text[:600].rsplit(" ", 1)[0]
+    main.add("tool", f"<{passage.replace(' ', chr(10) + '| ')}> after", call_id="c")
+    main.add("tool", f"f({json.dumps(text)})", call_id="c")
+    assert hippo.forget(ident).removed["copies"] == 3 and hippo.check() == []
+    call, told, last = main.replay()
+    assert call.meta["calls"][0]["arguments"]["a"] == ['{"b": "[forgotten]"}', "[forgotten]."]
+    assert (told.text, last.text) == ("<[forgotten]> after", 'f("[forgotten]")')
+    assert text.split()[0] not in call.text
 
 
 def test_forgetting_makes_anew_exactly_the_vectors_that_knew_of_it(tmp_path, clock):
