@@ -4652,8 +4652,11 @@ _SHOWING = {  # table: its rows that show a trace
     "variants": f"trace_id = :id OR {_TAUGHT}",
     "traces": "id = :id", "images": "'>' || row_key || '>' LIKE '%>' || :id || '>%'"}
 
-_HOLDING = """id <> :id AND EXISTS(SELECT 1 FROM json_each(:needles)
-    WHERE instr(lower(text || coalesce(meta, '')), value) > 0)"""
+# Traces with all words of a part of a text, in which JSON may have escaped what is not ASCII.
+_HOLDING = """id <> :id AND EXISTS(SELECT 1 FROM json_each(:parts) part WHERE NOT EXISTS(
+    SELECT 1 FROM json_each(part.value) word WHERE
+    instr(lower(text || coalesce(meta, '')), lower(word.value)) = 0 AND NOT (
+    word.value GLOB '*[^ -~]*' AND instr(coalesce(meta, '') || text, char(92) || 'u') > 0)))"""
 _KINDRED = """SELECT t.id FROM traces t JOIN traces f ON f.id = :id WHERE t.id <> f.id AND (
     t.id IN (SELECT value FROM json_each(f.meta, '$.sources'))
     OR f.id IN (SELECT value FROM json_each(t.meta, '$.sources'))
@@ -4669,6 +4672,8 @@ _QUOTED = Regex(f"{_RUN.source[1:-2]}|(?:(?!{_RUN.source[1:-2]})(?!_){_W})+")  #
 
 
 def _unescaped(text: str) -> str:
+    if "\\" not in text:
+        return text
     plain = str(_ESCAPED.sub(lambda found: chr(int(found[1], 16)) if found[1] else " ", text))
     return plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
@@ -4683,26 +4688,24 @@ class _Quotes:
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._rows: dict[int, set[tuple[str, ...]]] = {}
-        needles = set[str]()
+        self.parts: list[list[str]] = []    # a quote has all words of one, but for capitals
         for text in texts:
-            words = [word.casefold() for word in _QUOTED.findall(_unescaped(text))]
-            size = min(QUOTED_WORDS, len(words))
+            said = _QUOTED.findall(_unescaped(text))
+            words, size = [word.casefold() for word in said], min(QUOTED_WORDS, len(said))
             self._rows.setdefault(size, set()).update(zip(*(words[i:] for i in range(size)),
                                                           strict=False))
-            step = max(1, size if size == len(words) else size // 2)   # each quote has one whole
-            needles |= {max(re.findall("[a-z0-9]+", " ".join(words[at:at + step])), key=len,
-                            default="") for at in range(0, len(words) - step + 1, step)}
-        # A text without all of these in lower case has no quote.
-        self.needles = to_json([""] if len(needles) > 16 else [*needles])
+            step = max(1, size if size == len(words) else size // 2)
+            self.parts += [[word if word.isascii() else word[1:] for word in said[at:at + step]]
+                           for at in range(0, len(said) - step + 1, step)]
+        self.parts = self.parts if len(self.parts) <= 16 else [[]]
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Where an unescaped text quotes them, in order; spans may overlap."""
-        found = [*_QUOTED.finditer(text)]
-        words = [match[0].casefold() for match in found]
-        return sorted((found[at].start(), found[at + size - 1].end())
-                      for size, rows in self._rows.items()
-                      for at, row in enumerate(zip(*(words[i:] for i in range(size)), strict=False))
-                      if row in rows)
+        words = [word.casefold() for word in _QUOTED.findall(text)]
+        hits = [(at, at + size - 1) for size, rows in self._rows.items() for at, row in enumerate(
+            zip(*(words[i:] for i in range(size)), strict=False)) if row in rows]
+        places = [found.span() for found in _QUOTED.finditer(text)] if hits else []
+        return sorted((places[first][0], places[last][1]) for first, last in hits)
 
     def within(self, text: str) -> bool:
         """Whether a text quotes them."""
@@ -4741,7 +4744,7 @@ def _holding(brain: _Brain, row: sqlite3.Row) -> tuple[
     if not texts:
         return copies, [], [], []
     said = _Quotes(texts)
-    about = {"id": row["id"], "needles": said.needles}
+    about = {"id": row["id"], "parts": to_json(said.parts)}
     logs = {log[0] for log in store.rows(_LOGS)}
     owner = store.value("SELECT coalesce(log_of, id) FROM scopes WHERE id = ?", scope)
     family, telling = {owner, store.log_id(owner)}, []
