@@ -4668,7 +4668,7 @@ FORGOTTEN = "[forgotten]"  # in place of the text where a tool's call or result 
 
 QUOTED_WORDS = 12  # in a row: a quote of a text that has more
 _ESCAPED = Regex(r"\\(?:u([0-9a-fA-F]{4})|[nrt])")  # as JSON has it
-_QUOTED = Regex(f"{_RUN.source[1:-2]}|(?:(?!{_RUN.source[1:-2]})(?!_){_W})+")  # a word or sign
+_QUOTABLE = Regex(f"{_RUN.source[1:-2]}|(?:(?!{_RUN.source[1:-2]})(?!_){_W})+")  # a word or sign
 
 
 def _unescaped(text: str) -> str:
@@ -4690,7 +4690,7 @@ class _Quotes:
         self._rows: dict[int, set[tuple[str, ...]]] = {}
         self.parts: list[list[str]] = []    # a quote has all words of one, but for capitals
         for text in texts:
-            said = _QUOTED.findall(_unescaped(text))
+            said = _QUOTABLE.findall(_unescaped(text))
             words, size = [word.casefold() for word in said], min(QUOTED_WORDS, len(said))
             self._rows.setdefault(size, set()).update(zip(*(words[i:] for i in range(size)),
                                                           strict=False))
@@ -4701,10 +4701,10 @@ class _Quotes:
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Where an unescaped text quotes them, in order; spans may overlap."""
-        words = [word.casefold() for word in _QUOTED.findall(text)]
+        words = [word.casefold() for word in _QUOTABLE.findall(text)]
         hits = [(at, at + size - 1) for size, rows in self._rows.items() for at, row in enumerate(
             zip(*(words[i:] for i in range(size)), strict=False)) if row in rows]
-        places = [found.span() for found in _QUOTED.finditer(text)] if hits else []
+        places = [found.span() for found in _QUOTABLE.finditer(text)] if hits else []
         return sorted((places[first][0], places[last][1]) for first, last in hits)
 
     def within(self, text: str) -> bool:
@@ -4726,21 +4726,23 @@ class _Quotes:
                 end = max(end, stop)
             return "".join([*parts, text[end:]]) if end else value
         if isinstance(value, dict):
-            return {self.without(key): self.without(part) for key, part in value.items()}
+            return {self.without(key): part if key in ("id", "call_id", "name") else
+                    self.without(part) for key, part in value.items()}
         return [self.without(part) for part in value] if isinstance(value, list) else value
 
 
 def _holding(brain: _Brain, row: sqlite3.Row) -> tuple[
         dict[int, tuple[sqlite3.Row, str, str | None]], list[int], list[str], list[int]]:
     """Where a text stands beside its trace: {id: (row, text and meta without it)} of what tools
-    were told and answered; ids, labels of blocks that say it; ids of edits that did.  What is as
-    short and common as "ok" is looked for nowhere."""
+    were told and answered, but for a tool's own text, which one that says it again does not quote;
+    ids, labels of blocks that say it; ids of edits that did.  What is as short as "ok" and no
+    number is looked for nowhere."""
     store, scope = brain.store, row["scope_id"]
     texts = [text for text in (row["text"], *(
         text for text, by in store.variants(row["id"]) if by != CUE)) if re.search(r"[^\W_]", text)
-        and (len(text) > 11 or any(len(word) > 3 and store.index.holders(scope, unit_of(word)) < 9
-                                   for word in content(text)))]
+        and (len(text) > 11 or re.search(r"\d", text) and len(text) > 3)]
     copies: dict[int, tuple[sqlite3.Row, str, str | None]] = {}
+    of_tools = row["origin"] == "tool" or "calls" in json.loads(row["meta"] or "{}")
     if not texts:
         return copies, [], [], []
     said = _Quotes(texts)
@@ -4750,7 +4752,8 @@ def _holding(brain: _Brain, row: sqlite3.Row) -> tuple[
     family, telling = {owner, store.log_id(owner)}, []
     for other in store.run(f"SELECT * FROM traces WHERE {_HOLDING}", **about):
         meta = json.loads(other["meta"] or "{}")
-        if other["scope_id"] in logs and (other["origin"] == "tool" or meta.get("calls")):
+        if other["scope_id"] in logs and not of_tools and (
+                other["origin"] == "tool" or "calls" in meta):
             text, left = said.without(other["text"]), said.without(meta)
             if (text, left) != (other["text"], meta):
                 copies[other["id"]] = other, text, to_json(left) if left else None

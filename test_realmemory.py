@@ -2860,12 +2860,12 @@ def test_a_short_text_is_cut_out_of_no_other_word_or_tool_call(hippo):
     ident = main.add("user", "ok")
     put(hippo, "ok then", "ok now")
     main.add("assistant", "", calls=[{"id": "c", "name": "book", "arguments": {"a": "ok"}}])
-    for word in ("zanzibar", "🙂"):
+    for word in ("zanzibar8", "🙂"):
         hippo.forget(main.add("user", word))
-    main.add("tool", "zanzibarium zanzibar", call_id="c")
+    main.add("tool", "zanzibar8ium zanzibar8", call_id="c")
     hippo.forget(ident)
-    hippo.forget(main.add("user", "zanzibar"))
-    assert [turn.text for turn in main.replay()] == ['book({"a":"ok"})', "zanzibarium [forgotten]"]
+    hippo.forget(main.add("user", "zanzibar8"))
+    assert [turn.text for turn in main.replay()] == ['book({"a":"ok"})', "zanzibar8ium [forgotten]"]
 
 
 @pytest.mark.parametrize("text", [
@@ -3578,7 +3578,9 @@ class ContextBesideAList(RuleBasedStateMachine):
         log = self.main.replay()
         assert ids(log) == [ident for ident, _, _ in self.turns]
         for item, (_, _, text) in zip(log, self.turns, strict=True):
-            assert item.text == text or text is None and item.text.startswith("look(")
+            assert item.text == text or text is None and item.text.startswith("look(") or (
+                self.gone and rm.FORGOTTEN in item.text and (
+                    item.origin == "tool" or item.meta["calls"]))
         assert self.hippo.check() == [] and self.hippo.traces(limit=9) == []
 
 
