@@ -3605,7 +3605,11 @@ def linkable(rows: Iterable[sqlite3.Row]) -> list[tuple[int, int]]:
 def brain_folder(path: str, namespace: str | None) -> str:
     """The folder of a brain; a namespace is a folder of its own that no name can leave."""
     _require(bool(path.strip()) and "\x00" not in path, f"path={_shown(path)} names no folder")
-    path = os.path.abspath(os.path.expanduser(path))
+    try:
+        path = os.path.abspath(os.path.expanduser(path))
+    except OSError as error:
+        raise InvalidInput(f"path={_shown(path)}: the working directory is gone; give a path from "
+                           "the root") from error
     if not namespace:
         return path
     _require(isinstance(namespace, str) and len(namespace.encode("utf-8", "replace")) <= 100

@@ -2386,6 +2386,8 @@ def test_a_relative_source_in_a_deleted_working_directory_stays_unchecked(
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     done = hippo.remember("The port is 8443", source_url="file:notes.md#L1")
+    with pytest.raises(rm.InvalidInput, match="'rel': the working directory is gone"):
+        Hippocampus.open("rel")
     monkeypatch.chdir(tmp_path)
     assert state_of(hippo, done.memory_id) == "unchecked"
     assert "could not be read" in done.decision.reason
