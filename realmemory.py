@@ -55,7 +55,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import lru_cache
-from heapq import nlargest
+from heapq import nlargest, nsmallest
 from itertools import accumulate, islice, permutations
 from operator import eq, ge, gt, le, lt, mul, ne
 from types import SimpleNamespace
@@ -2541,7 +2541,8 @@ SQL_ALLOWED = f"""SELECT id FROM traces WHERE scope_id {SQL_IN.replace("?", ":sc
     coalesce(valid_from, created_at) <= :as_of AND (valid_to IS NULL OR valid_to > :as_of) END"""
 SQL_LESSONS = f"SELECT trace_id, text FROM variants WHERE origin = 'cue' AND trace_id {SQL_IN}"
 SQL_MISSING = """FROM traces t LEFT JOIN traces p ON p.id = t.prev_id
-    WHERE t.id NOT IN (SELECT trace_id FROM vectors)"""
+    WHERE t.id NOT IN (SELECT trace_id FROM vectors)
+    AND (?1 IS NULL OR t.id IN (SELECT value FROM json_each(?1)))"""
 SQL_ALIKE = "SELECT id, scope_id FROM traces WHERE whole = ? ORDER BY id DESC LIMIT 48"
 SQL_VECTORS = """SELECT trace_id, scope_id, prev_id, n_words, scale, data
     FROM vectors JOIN traces ON id = trace_id
@@ -3005,6 +3006,12 @@ def backup_files(folder: str) -> list[str]:
     return [os.path.join(place, n) for n in names if n.startswith("memory-") and n.endswith(".db")]
 
 
+def kept_copies(folder: str) -> tuple[str, ...]:
+    """What else may hold a text that left the store: copies, and files that a restore set aside."""
+    return (*backup_files(folder), *(os.path.join(folder, name) for name in sorted(
+        os.listdir(folder)) if name.startswith(f"{Store.FILE}.damaged-")))
+
+
 def _file_url(path: str) -> str:
     """The path as SQLite's URI form takes it (urllib would cost 40 ms)."""
     path = os.path.abspath(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
@@ -3328,12 +3335,15 @@ class TraceStore(Store):
             (row["id"], " ".join(terms(row["text"]))) for row in rows])
         self.set_meta("heard", rows[-1]["id"] if rows else max(heard, 0))
 
-    def unhear(self, ident: int, text: str) -> None:
-        """Take a trace's terms out of FTS5, if they are in."""
+    def unhear(self, ident: int, text: str, instead: str = "") -> None:
+        """Take a trace's terms out of FTS5, if they are in, and put others in their place."""
         if ident <= int(self.meta("heard", "0")):
             if self.has_fts:
                 self.run("INSERT INTO heard_terms(heard_terms, rowid, terms) "
                          "VALUES('delete', ?, ?)", ident, " ".join(terms(text)))
+                if instead:
+                    self.run("INSERT INTO heard_terms(rowid, terms) VALUES(?, ?)", ident,
+                             " ".join(terms(instead)))
             else:
                 self.set_meta("heard", -1)
 
@@ -3640,7 +3650,11 @@ def linkable(rows: Iterable[sqlite3.Row]) -> list[tuple[int, int]]:
 def brain_folder(path: str, namespace: str | None) -> str:
     """The folder of a brain; a namespace is a folder of its own that no name can leave."""
     _require(bool(path.strip()) and "\x00" not in path, f"path={_shown(path)} names no folder")
-    path = os.path.abspath(os.path.expanduser(path))
+    try:
+        path = os.path.abspath(os.path.expanduser(path))
+    except OSError as error:
+        raise InvalidInput(f"path={_shown(path)}: the working directory is gone; give a path from "
+                           "the root") from error
     if not namespace:
         return path
     _require(isinstance(namespace, str) and len(namespace.encode("utf-8", "replace")) <= 100
@@ -3750,6 +3764,7 @@ def _plain_data(meta: Mapping[str, Any]) -> dict[str, Any]:
 # looked at again whenever the trace is shown: no process is started, nothing but the state is told.
 _FILE = Regex(r"file:(?://(?=/))?(.+?)(?:#L(\d{1,9})(?:-L?(\d{1,9}))?)?", re.S)
 CITED_BYTES = 10_000_000  # larger files are not looked at
+MOVES_TRIED = 32  # places, the nearest, that begin like the cited lines: many lines are "}"
 
 
 @lru_cache(maxsize=64)
@@ -3783,7 +3798,11 @@ def cited_file(source: str) -> tuple[str, str | None]:
     match = _FILE.fullmatch(source)
     if match is None:
         return source, None
-    path, first, last = os.path.abspath(os.path.expanduser(match[1])), match[2], match[3]
+    path, first, last = os.path.expanduser(match[1]), match[2], match[3]
+    try:
+        path = os.path.abspath(path)
+    except OSError:                     # the working directory is gone: no path leads from it
+        return source, None
     span = f"#L{first}-L{last or first}" if first else ""
     cited = lines = _lines_of(path)
     if lines and first:
@@ -3803,19 +3822,23 @@ def file_state(source: str, known: str | None) -> str:
     first, last = (int(match[2]) - 1, int(match[3])) if match[2] else (0, len(lines))
     if _span_hash(lines[first:last]) == known:
         return "fresh"
-    for at, line in enumerate(lines if match[2] else ()):
-        if _crc(line) == known[:8] and _span_hash(lines[at:at + last - first]) == known:
+    starts = [at for at, line in enumerate(lines if match[2] else ()) if _crc(line) == known[:8]]
+    for at in nsmallest(MOVES_TRIED, starts, key=lambda at: abs(at - first)):
+        if _span_hash(lines[at:at + last - first]) == known:
             return f"moved to line {at + 1}"
     return "changed"
 
 
 def _embedded(brain: _Brain, model: EmbeddingProvider, text: str, speaker: str | None,
-              session_id: str | None, scope: str) -> tuple[float, bytes]:
-    """A model's vector of what somebody said, after what was said in that session before."""
+              session_id: str | None, scope: str, turn: bool) -> tuple[float, bytes]:
+    """A model's vector of what somebody said, after what was said in that session before: of a
+    turn in the conversation log."""
     store, before = brain.store, None
     if session_id and brain.config.use_context:
         with store.reading():
-            ident = store.session_end(session_id, store.scope_id(scope) or 0, False)
+            place = store.scope_id(scope) or 0
+            place = store.log_id(place) or 0 if turn else place
+            ident = store.session_end(session_id, place, False)
             before = store.row("SELECT text, speaker FROM traces WHERE id = ?", ident)
     return quantised(unit_vector(list(model.embed(embedded_text(
         text, speaker, (before[0], before[1]) if before else None)))))
@@ -3824,9 +3847,9 @@ def _embedded(brain: _Brain, model: EmbeddingProvider, text: str, speaker: str |
 def draft_of(brain: _Brain, text: Any = None, *, kind: str = "episodic",
              scope: str | None = GLOBAL, origin: str = "agent", when: object = None,
              related_ids: object = (), force_new: bool = False, tags: Iterable[str] = (),
-             meta: Mapping[str, Any] | None = None, key: str | None = None,
+             meta: Mapping[str, Any] | None = None, key: str | None = None, logged: bool = False,
              **names: object) -> Draft:
-    """The arguments of `remember`, checked, guarded and analysed."""
+    """The arguments of `remember`, or of a turn, checked, guarded and analysed."""
     _require(isinstance(text, str) and bool(text.strip()),
              f"text={_shown(text)} is blank or no string; give a visible character")
     _require(len(text) <= MAX_TEXT_CHARS, f"text has {len(text):,} characters; the limit is "
@@ -3841,7 +3864,7 @@ def draft_of(brain: _Brain, text: Any = None, *, kind: str = "episodic",
     session_id, model = named["session_id"] or brain.session_id, brain.model()
     doubt = suspicion(text) or next(filter(None, (suspicion(v) for v in named.values() if v)), "")
     vector = None if model is None else _embedded(
-        brain, model, text, named["speaker"], session_id, scope)
+        brain, model, text, named["speaker"], session_id, scope, logged)
     notes = [f"redacted: {', '.join(secrets)}"] if secrets else []
     notes += [f"quarantined: {doubt}"] if doubt else []
     notes += [f"stored without a vector: {brain.turned_off}"] if brain.turned_off else []
@@ -4661,10 +4684,14 @@ READ_KEPT = 400  # ids that a context's ledger and a summary's line hold
 class Forgotten(Record):
     """What `forget` removed, and where the text may still be."""
 
-    memory_id: int
-    removed: dict[str, int]  # rows by table
+    memory_id: int | None  # None: earlier texts of a block or file
+    removed: dict[str, int]  # rows by table; "copies" are tool calls and results that quoted it
     wal: str  # "erased", or "pending" while a reader holds a snapshot
     backups: tuple[str, ...]  # copies that may still hold it
+    # What was not removed: traces of its project that say it, too, that were learned from it or
+    # that it was learned from, that it replaced or that replaced it; core blocks and files.
+    left: tuple[int, ...] = ()
+    blocks: tuple[str, ...] = ()
 
 
 # Cues: those that returned a trace (see `_learn`), and those with a word that it alone held.
@@ -4674,26 +4701,158 @@ _ASKED = """op = 'recall' AND data IS NOT NULL AND (
     :id IN (SELECT value FROM json_each(events.data, '$.ids')) OR EXISTS(
     SELECT 1 FROM json_each(:words) WHERE instr(events.data, value) > 0))"""
 _SHOWING = {  # table: its rows that show a trace
-    "links": "src = :id OR dst = :id", "vectors": "trace_id = :id",
+    "links": "src = :id OR dst = :id",
     "variants": f"trace_id = :id OR {_TAUGHT}",
     "traces": "id = :id", "images": "'>' || row_key || '>' LIKE '%>' || :id || '>%'"}
 
+# Traces with all words of a part of a text, in which JSON may have escaped what is not ASCII.
+_HOLDING = """id <> :id AND EXISTS(SELECT 1 FROM json_each(:parts) part WHERE NOT EXISTS(
+    SELECT 1 FROM json_each(part.value) word WHERE
+    instr(lower(text || coalesce(meta, '')), lower(word.value)) = 0 AND NOT (
+    word.value GLOB '*[^ -~]*' AND instr(coalesce(meta, '') || text, char(92) || 'u') > 0)))"""
+_KINDRED = """SELECT t.id FROM traces t JOIN traces f ON f.id = :id WHERE t.id <> f.id AND (
+    t.id IN (SELECT value FROM json_each(f.meta, '$.sources'))
+    OR f.id IN (SELECT value FROM json_each(t.meta, '$.sources'))
+    OR t.superseded_by = f.id OR t.id = f.superseded_by
+    OR t.scope_id = f.scope_id AND t.key = f.key)"""
+_LOGS = "SELECT id FROM scopes WHERE log_of > 0"
+FORGOTTEN = "[forgotten]"  # in place of the text where a tool's call or result quoted it
 
-def _forget(brain: _Brain, row: sqlite3.Row) -> dict[str, int]:
-    """Remove every copy of a trace's text in this database; rows removed by table."""
+
+QUOTED_WORDS = 12  # in a row: a quote of a text that has more
+_ESCAPED = Regex(r"\\(?:u([0-9a-fA-F]{4})|[nrt])")  # as JSON has it
+_QUOTABLE = Regex(f"{_RUN.source[1:-2]}|(?:(?!{_RUN.source[1:-2]})(?!_){_W})+")  # a word or sign
+
+
+def _unescaped(text: str) -> str:
+    if "\\" not in text:
+        return text
+    plain = str(_ESCAPED.sub(lambda found: chr(int(found[1], 16)) if found[1] else " ", text))
+    return plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+class _Quotes:
+    """Finds texts in others: all their words in a row or QUOTED_WORDS of them, whatever stands
+    between (a quote's marks, JSON's escapes).  O(length).
+
+    >>> _Quotes(["Port: 8443"]).without({"said": ["> the port\\n> 8443!"]})
+    {'said': ['> the [forgotten]!']}
+    """
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._rows: dict[int, set[tuple[str, ...]]] = {}
+        self.parts: list[list[str]] = []    # a quote has all words of one, but for capitals
+        for text in texts:
+            said = _QUOTABLE.findall(_unescaped(text))
+            words, size = [word.casefold() for word in said], min(QUOTED_WORDS, len(said))
+            self._rows.setdefault(size, set()).update(zip(*(words[i:] for i in range(size)),
+                                                          strict=False))
+            step = max(1, size if size == len(words) else size // 2)
+            self.parts += [[word if word.isascii() else word[1:] for word in said[at:at + step]]
+                           for at in range(0, len(said) - step + 1, step)]
+        self.parts = self.parts if len(self.parts) <= 16 else [[]]
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Where an unescaped text quotes them, in order; spans may overlap."""
+        words = [word.casefold() for word in _QUOTABLE.findall(text)]
+        hits = [(at, at + size - 1) for size, rows in self._rows.items() for at, row in enumerate(
+            zip(*(words[i:] for i in range(size)), strict=False)) if row in rows]
+        places = [found.span() for found in _QUOTABLE.finditer(text)] if hits else []
+        return sorted((places[first][0], places[last][1]) for first, last in hits)
+
+    def within(self, text: str) -> bool:
+        """Whether a text quotes them."""
+        return bool(self.spans(_unescaped(text)))
+
+    def without(self, value: Any) -> Any:
+        """Plain data with FORGOTTEN for each quote in its strings and in the JSON in them."""
+        if isinstance(value, str):
+            with suppress(ValueError, RecursionError):
+                inner = json.loads(value) if value[:1] in ("{", "[", '"') else None
+                if inner is not None:
+                    rest = self.without(inner)
+                    return value if rest == inner else json.dumps(rest)
+            text, parts, end = _unescaped(value), [""], 0
+            for start, stop in self.spans(text):
+                if start > end or not parts[-1]:
+                    parts += [text[end:start], FORGOTTEN]
+                end = max(end, stop)
+            return "".join([*parts, text[end:]]) if end else value
+        if isinstance(value, dict):
+            return {self.without(key): part if key in ("id", "call_id", "name") else
+                    self.without(part) for key, part in value.items()}
+        return [self.without(part) for part in value] if isinstance(value, list) else value
+
+
+def _holding(brain: _Brain, row: sqlite3.Row) -> tuple[
+        dict[int, tuple[sqlite3.Row, str, str | None]], list[int], list[str], list[int]]:
+    """Where a text stands beside its trace: {id: (row, text and meta without it)} of what tools
+    were told and answered, but for a tool's own text, which one that says it again does not quote;
+    ids, labels of blocks that say it; ids of edits that did.  What is as short as "ok" and no
+    number is looked for nowhere."""
+    store, scope = brain.store, row["scope_id"]
+    texts = [text for text in (row["text"], *(
+        text for text, by in store.variants(row["id"]) if by != CUE)) if re.search(r"[^\W_]", text)
+        and (len(text) > 11 or re.search(r"\d", text) and len(text) > 3)]
+    copies: dict[int, tuple[sqlite3.Row, str, str | None]] = {}
+    of_tools = row["origin"] == "tool" or "calls" in json.loads(row["meta"] or "{}")
+    if not texts:
+        return copies, [], [], []
+    said = _Quotes(texts)
+    about = {"id": row["id"], "parts": to_json(said.parts)}
+    logs = {log[0] for log in store.rows(_LOGS)}
+    owner = store.value("SELECT coalesce(log_of, id) FROM scopes WHERE id = ?", scope)
+    family, telling = {owner, store.log_id(owner)}, []
+    for other in store.run(f"SELECT * FROM traces WHERE {_HOLDING}", **about):
+        meta = json.loads(other["meta"] or "{}")
+        if other["scope_id"] in logs and not of_tools and (
+                other["origin"] == "tool" or "calls" in meta):
+            text, left = said.without(other["text"]), said.without(meta)
+            if (text, left) != (other["text"], meta):
+                copies[other["id"]] = other, text, to_json(left) if left else None
+        elif other["scope_id"] in family and said.within(other["text"]):
+            telling.append(other["id"])
+    labels = [label for label, value in store.rows(
+        "SELECT label, value FROM blocks WHERE scope_id IN (?, 1) ORDER BY label", owner)
+        if said.within(value)]
+    edits = [ident for ident, before in store.rows("SELECT id, before FROM block_edits")
+             if said.within(before)]
+    return copies, telling, labels, edits
+
+
+def _rewrite(store: TraceStore, row: sqlite3.Row, text: str, meta: str | None) -> None:
+    """Another text and meta for a turn, whose pointers are out."""
+    words = content(text)
+    store.unhear(row["id"], row["text"], text)
+    store.change(row["id"], text=text, meta=meta, n_words=len(set(words)), whole=whole_of(words))
+
+
+def _forget(brain: _Brain, row: sqlite3.Row) -> tuple[Forgotten, list[int]]:
+    """Remove every copy of a trace's text in this database; and the ids of the traces whose vectors
+    went with it, for they knew of it."""
     store, ident, now = brain.store, row["id"], brain.clock()
     words = [word for word in set(content(row["text"])) if len(word) > 3
              and store.index.holders(row["scope_id"], unit_of(word)) <= 1]  # its own alone
     units = sorted({unit_of(word) for word in words})
     about = {"id": ident, "words": to_json([form for word in words for form in (
         word, word.upper(), word.capitalize())])}
-    beside = {*store.turns(row["prev_id"]), *store.turns(ident, after=True)}
+    copies, telling, labels, edits = _holding(brain, row)
+    telling += [other[0] for other in store.run(_KINDRED, **about)]
+    gone, beside = {ident, *copies}, set[int]()
+    for other, text, _ in [(row, "", None), *copies.values()]:
+        if text != other["text"]:
+            beside |= {*store.turns(other["prev_id"]), *store.turns(other["id"], after=True),
+                       other["id"]}
     beside |= {v[0] for v in store.run(f"SELECT trace_id FROM variants WHERE {_TAUGHT}", **about)}
-    for other in store.traces(beside | {ident}).values():
+    for other in store.traces(beside).values():
         store.drop_trace(other)
     store.unhear(ident, row["text"])
-    store.run("DELETE FROM vectors WHERE trace_id IN (SELECT id FROM traces WHERE prev_id = ?)",
-              ident)  # they know what was said before
+    for other, text, meta in copies.values():
+        _rewrite(store, other, text, meta)
+    blind = [v[0] for v in store.rows(  # the turn after knows what was said before
+        f"SELECT trace_id FROM vectors JOIN traces ON id = trace_id WHERE id {SQL_IN} "
+        f"OR prev_id {SQL_IN}", *[to_json(sorted(gone))] * 2)]
+    store.run_many("DELETE FROM vectors WHERE trace_id = ?", [(other,) for other in blind])
     store.run("UPDATE traces SET valid_to = NULL, superseded_by = NULL WHERE superseded_by = ? "
               "AND id IN (SELECT CAST(row_key AS INTEGER) FROM images WHERE act = 'merged')", ident)
     heir = store.value("SELECT min(id) FROM traces WHERE gist_id = ?", ident)
@@ -4702,13 +4861,15 @@ def _forget(brain: _Brain, row: sqlite3.Row) -> dict[str, int]:
         store.run(f"UPDATE traces SET {column} = ? WHERE {column} = ?", row[column], ident)
     removed = {table: store.run(f"DELETE FROM {table} WHERE {where}", **about).rowcount
                for table, where in _SHOWING.items()}
+    removed |= {"vectors": len(blind), "copies": len(copies), "block_edits": len(edits)}
+    store.run_many("DELETE FROM block_edits WHERE id = ?", [(edit,) for edit in edits])
     removed["journal"] = store.run("UPDATE events SET data = NULL, trace_id = NULL "
                                    f"WHERE trace_id = :id OR {_ASKED}", **about).rowcount
     for scope, session, state in store.rows("SELECT * FROM contexts"):
         about = json.loads(state)
         shows = {"pages": [page for page in about["pages"] if page[0] != ident],
-                 "summary": [line for line in about["summary"] if ident not in line[0] and (
-                     len(line[0]) < READ_KEPT or ident > line[0][0])]}  # older ids were cut off
+                 "summary": [[ids, line] for ids, line in about["summary"] if gone.isdisjoint(ids)
+                             and (len(ids) < READ_KEPT or min(gone) > ids[0])]}  # others cut off
         if any(shows[key] != about[key] for key in shows):
             store.run("UPDATE contexts SET state = ? WHERE scope_id = ? AND session_id = ?",
                       to_json({**about, **shows}), scope, session)
@@ -4719,7 +4880,9 @@ def _forget(brain: _Brain, row: sqlite3.Row) -> dict[str, int]:
         store.add_pointers(now, "reindex", other["scope_id"], other["id"],
                            store.pointers_of(other))
     store.event(now, "forget", row["scope_id"], None, {"id": ident, "units": units})
-    return removed
+    left = tuple(sorted({*telling}))
+    return Forgotten(ident, removed, "", (), left, tuple(labels)), [
+        other for other in blind if other != ident]
 
 
 # === 20. Sleeping =================================================================================
@@ -4783,6 +4946,10 @@ LINKS_AT_ONCE = 20_000  # links that one sleep commits or prunes: .5 s
 TURNS_AT_ONCE = 4_000  # turns that one sleep reads for facts
 IMAGES_KEPT = 100  # sleeps and merges that can be undone
 OVERHEARD = "learned"  # tag of what sleep took from conversations
+CONTEXT_KEPT_S = 30 * DAY_S  # for a session that only read: each MCP client makes one
+_STALE_CONTEXTS = """DELETE FROM contexts WHERE coalesce(json_extract(state, '$.at'), 0) < ?
+    AND NOT EXISTS(SELECT 1 FROM traces t WHERE t.session_id = contexts.session_id
+    AND t.scope_id = contexts.scope_id)"""
 
 
 def _turns_to_read(brain: _Brain) -> tuple[list[Item], int]:
@@ -4877,6 +5044,7 @@ def _sleep(brain: _Brain, learnt: Mapping[str, list[_Change]]) -> Dream:
     store.hear(HEARD_AT_ONCE)
     store.keep_background()
     store.run("DELETE FROM images WHERE sleep_id <= ?", sleep_id - IMAGES_KEPT)
+    store.run(_STALE_CONTEXTS, now - CONTEXT_KEPT_S)
     store.run("DELETE FROM events WHERE seq <= (SELECT max(seq) FROM events) - ? "
               "AND pointers IS NULL", brain.config.journal_keep)
     store.run("UPDATE sleeps SET counts = ? WHERE id = ?", to_json(kept), sleep_id)
@@ -5284,20 +5452,25 @@ class Hippocampus(_Brain):
                  "remember what holds now")
 
     def forget(self, memory_id: int) -> Forgotten:
-        """Remove a trace for good: rows, terms, postings, links, variants, journal, free pages.
-        Copies made before keep it; they are named."""
+        """Remove a trace for good: rows, terms, postings, links, variants, journal, earlier core
+        blocks, what tools were told and answered, free pages.  What older texts stood under its
+        key stay history.  Copies made before keep it; they are named, as is what tells of it."""
         with self.writing():
-            row = self._row(memory_id)
-            removed = _forget(self, row)
-            orphans = self.store.value(f"SELECT count(*) {SQL_MISSING}")
-        with suppress(EmbedderMismatch):  # the turns after it, which knew what it said
-            if 0 < orphans < 4 and (model := self.model()):
-                self._embed_missing(model)
-        with self.writing():
+            gone, blind = _forget(self, self._row(memory_id))
             if self.store.has_fts:  # its terms leave the file with a merge
                 self.store.run("INSERT INTO heard_terms(heard_terms) VALUES('optimize')")
-        wal = "erased" if self.store.checkpoint() else "pending"
-        return Forgotten(row["id"], removed, wal, tuple(backup_files(self.store.folder)))
+        gone = self.erased(gone)
+        with suppress(EmbedderMismatch):
+            if blind and (model := self.model()):
+                self._embed_missing(model, among=blind)
+                with self.writing():    # scans take in new ids alone
+                    self.store.renew()
+        return gone
+
+    def erased(self, gone: Forgotten) -> Forgotten:
+        """What was deleted leaves the WAL, too; whether it did, and the copies that hold it."""
+        return gone._replace(wal="erased" if self.store.checkpoint() else "pending",
+                             backups=kept_copies(self.store.folder))
 
     def pin(self, memory_id: int, pinned: bool = True) -> Item:
         """Pin a trace (always in the brief, never fading) or unpin it."""
@@ -5305,6 +5478,8 @@ class Hippocampus(_Brain):
             row = self._row(memory_id)
             _require(not (pinned and row["quarantined"]), f"#{row['id']} is quarantined: untrusted "
                      "text can't be pinned")
+            if pinned:
+                self._refuse_turn(row)
             self.store.change(row["id"], pinned=bool(pinned))
             self.store.event(self.clock(), "pin", row["scope_id"], row["id"], {"pinned": pinned})
         return self.get(row["id"])
@@ -5522,15 +5697,15 @@ class Hippocampus(_Brain):
             store.keep_background()
         return made
 
-    def _embed_missing(self, embedder: EmbeddingProvider,
-                       progress: Callable[[int, int], None] | None = None) -> int:
-        """Make the vectors that traces lack, 64 to a transaction."""
-        made, store = 0, self.store
+    def _embed_missing(self, embedder: EmbeddingProvider, progress: Callable[
+            [int, int], None] | None = None, among: Collection[int] | None = None) -> int:
+        """Make the vectors that traces (`among` some) lack, 64 to a transaction."""
+        made, store, asked = 0, self.store, None if among is None else to_json(among)
         while not isinstance(embedder, HashingEmbedder):
             with store.reading():
-                todo = store.value(f"SELECT count(*) {SQL_MISSING}")
+                todo = store.value(f"SELECT count(*) {SQL_MISSING}", asked)
                 rows = store.rows(f"SELECT t.id, t.text, t.speaker, p.text, p.speaker {SQL_MISSING}"
-                                  " ORDER BY t.id LIMIT 64")
+                                  " ORDER BY t.id LIMIT 64", asked)
             if not rows:
                 break
             used = self.config.use_context
@@ -5780,6 +5955,7 @@ CORE = {"persona": "who the agent is and how it speaks",
 _ROLE_OF = {"user": "user", "agent": "assistant", "tool": "tool"}
 PAGE_SHARE, RULES_SHARE, SUMMARY_SHARE = 0.25, 0.15, 0.1    # shares of the cap, each at most
 EVICT_TO = 0.7                      # share of the cap that is left when it was passed
+EDITS_KEPT = 100                    # of a block or file: each holds its whole earlier text
 
 
 def tokens_of(text: str) -> int:
@@ -5834,6 +6010,9 @@ class Block(Record):
 _SAVE_BLOCK = """INSERT INTO blocks VALUES(NULL, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
     value = excluded.value, description = excluded.description, "limit" = excluded."limit",
     read_only = excluded.read_only, metadata = excluded.metadata"""
+_OLD_EDITS = """DELETE FROM block_edits WHERE id IN (SELECT e.id FROM block_edits e
+    JOIN blocks b ON b.id = block_id WHERE scope_id = ? AND label = ?
+    ORDER BY e.id DESC LIMIT -1 OFFSET ?)"""
 _BLOCK = """SELECT label, value, description, "limit", read_only, metadata, s.name AS scope, b.id
     FROM blocks b JOIN scopes s ON s.id = b.scope_id
     WHERE scope_id = ? AND (label GLOB '/memories/*') = ?"""     # the memory tool's files: true
@@ -5915,6 +6094,14 @@ class CoreMemory:
         with self.hippo.store.reading():
             return [row["before"] for row in self._edits(self[label])]
 
+    def forget(self, label: str) -> Forgotten:
+        """Remove the earlier values of a block for good; what it says now stays."""
+        with self.hippo.writing():
+            rows = self._edits(self[label])
+            self.hippo.store.run_many("DELETE FROM block_edits WHERE id = ?", [
+                (row["id"],) for row in rows])
+        return self.hippo.erased(Forgotten(None, {"block_edits": len(rows)}, "", ()))
+
     def _edits(self, block: Block) -> list[sqlite3.Row]:
         return self.hippo.store.rows(
             "SELECT e.id, before, undone FROM block_edits e JOIN blocks b ON b.id = block_id WHERE "
@@ -5943,7 +6130,8 @@ class CoreMemory:
             new = new._replace(value=clean(new.value), description=clean(new.description),
                                metadata=_plain_data(new.metadata), read_only=bool(new.read_only))
             over = len(new.value) - new.limit
-            _require(over <= 0, f"{label}: {len(new.value):,} characters are {over:,} over the "
+            _require(over <= 0 or len(new.value) < len(old.value) and new.limit == old.limit,
+                     f"{label}: {len(new.value):,} characters are {over:,} over the "
                      f"limit of {new.limit:,}; shorten it, or keep in archival what is seldom used")
             _require(bool(new.value.strip()) or not old.value.strip(),
                      f"{label}: this would clear the block; say what holds now")
@@ -5965,10 +6153,20 @@ class CoreMemory:
         if kept and old and old.value != block.value:
             store.run("INSERT INTO block_edits(block_id, at, before) SELECT id, ?, ? FROM blocks "
                       "WHERE scope_id = ? AND label = ?", now, old.value, scope, block.label)
+            store.run(_OLD_EDITS, scope, block.label, EDITS_KEPT)
         if old is None or len(block.value) >= len(old.value):
             self.fits()
         store.event(now, "core", scope, None, {"label": block.label})
         return block
+
+    def text(self) -> str:
+        """The blocks as a prompt shows them."""
+        lines = ["# Core memory (core_memory_append and core_memory_replace edit it)"]
+        for label, block in self.blocks().items():
+            lines.append(f"## {label} ({len(block.value)}/{block.limit} characters"
+                         f"{', read-only' * block.read_only}): {one_line(block.description, 200)}")
+            lines += ["  " + one_line(line) for line in block.value.splitlines() if line.strip()]
+        return "\n".join(lines)
 
     # --- exchange ---
 
@@ -6101,6 +6299,13 @@ class MainContext:
         self._state: dict[str, Any] = {"turns": 0, "out": 0, "summary": [], "pages": [], "read": [],
                                        "evictions": 0, "evicted": 0, "page_ins": 0}
 
+    def _renewed(self) -> None:
+        """Show nothing that was forgotten meanwhile, by whatever handle or process."""
+        with self.hippo.store.reading():
+            if self.hippo.store.meta("epoch") != self._epoch:
+                self._sync()
+                self._fit()
+
     @contextmanager
     def _changing(self) -> Iterator[None]:
         """One write transaction on the session's state; where it fails all is read anew."""
@@ -6137,7 +6342,9 @@ class MainContext:
         rows = store.rows(f"{SQL_TRACE} WHERE session_id = ? AND scope_id = ? AND id > ? "
                           "ORDER BY id", self.session_id, log, max(self._last, self._state["out"]))
         for row in rows:
-            self._queue.append(self._turn(record(row, retention=float(row["strength"]))))
+            item = record(row, retention=float(row["strength"]))
+            if "item" not in item.meta:     # an AgentSession's, which shows it itself
+                self._queue.append(self._turn(item))
             self._last = row["id"]
         self._queue = [t for t in self._queue if t.item.memory_id > self._state["out"]]
 
@@ -6145,7 +6352,8 @@ class MainContext:
         """Write the state, inside a write transaction."""
         store = self.hippo.store
         read = dict.fromkeys([*self._state["read"], *self._unsaved])
-        self._state["read"], self._unsaved = list(read)[-READ_KEPT:], []
+        self._state |= {"read": list(read)[-READ_KEPT:], "at": round(self.hippo.clock())}
+        self._unsaved = []
         if self.kept and (scope := store.scope_id(self.scope)):     # reading makes no project
             store.run("INSERT OR REPLACE INTO contexts VALUES(?, ?, ?)",
                       store.log_id(scope, create=True), self.session_id, to_json(self._state))
@@ -6187,6 +6395,7 @@ class MainContext:
     @property
     def messages(self) -> list[Item]:
         """The turns in the queue, oldest first."""
+        self._renewed()
         return [turn.item for turn in self._queue]
 
     def add(self, role: str, text: str, *, speaker: str | None = None, turn_id: str | None = None,
@@ -6208,6 +6417,8 @@ class MainContext:
             "text, result, reasoning and call_id are texts, meta is a mapping, and each call one "
             "with id, name and arguments")
         _require(len(result or "") <= MAX_TEXT_CHARS, "the result is too long: split it")
+        _require("item" not in (meta or ()), "meta: an AgentSession marks its turns by the name "
+                 "'item'; take another one")
         calls = [{"id": call.get("id"), "name": call["name"], "arguments": call.get(
             "arguments") or {}} for call in calls]
         own = {"role": role if role == "system" else "", "calls": calls, "call_id": call_id,
@@ -6216,7 +6427,7 @@ class MainContext:
                  if value or key not in own}
         draft = draft_of(
             self.hippo, text if storable(text).strip() else called(calls) or "(no text)",
-            scope=self.scope, origin=ROLES[role], speaker=speaker, when=when,
+            logged=True, scope=self.scope, origin=ROLES[role], speaker=speaker, when=when,
             session_id=self.session_id, turn_id=turn_id, source_url=source_url, meta=about)
         draft = draft._replace(quarantine=draft.quarantine or next(filter(None, map(
             suspicion, (result or "", called(calls)))), ""))
@@ -6239,26 +6450,19 @@ class MainContext:
 
     def prefix(self) -> str:
         """The start of the prompt: core blocks and rules.  Its bytes change only when they do."""
-        core = self._core_text()
+        core = self.core.text()
         rules = self._rules(min(self.cap * RULES_SHARE, self.cap - self._count(core)))
         return "\n".join([core, *["# Rules and preferences"] * bool(rules), *rules])
 
-    def _core_text(self) -> str:
-        lines = ["# Core memory (core_memory_append and core_memory_replace edit it)"]
-        for label, block in self.core.blocks().items():
-            lines.append(f"## {label} ({len(block.value)}/{block.limit} characters"
-                         f"{', read-only' * block.read_only}): {one_line(block.description, 200)}")
-            lines += ["  " + one_line(line) for line in block.value.splitlines() if line.strip()]
-        return "\n".join(lines)
-
     def _core_fits(self) -> None:
         """Raises InvalidInput where the blocks alone are larger than the cap."""
-        over = self._count(self._core_text()) - self.cap
+        over = self._count(self.core.text()) - self.cap
         _require(not 0 < over < math.inf, f"core memory alone is {over:,} tokens over the "
                  f"{self.cap:,} of the main context; shorten a block or raise the cap")
 
     def tail(self) -> str:
         """The rest but for the turns: what lies outside, the summary, the pages."""
+        self._renewed()
         out, lines = self._state["evicted"], [f"- {line}" for _, line in self._state["summary"]]
         head = (f"# {out} earlier turns of this session are outside: conversation_search finds "
                 "them. What they said, in short:")
@@ -6269,12 +6473,14 @@ class MainContext:
 
     def prompt(self) -> str:
         """The whole main context as one text: prefix, tail, and the turns as quoted data."""
+        self._renewed()
         turns = [line for turn in self._queue
                  for line in _turn_lines(turn.item, turn.role, turn.shown)]
         return "\n".join([self.prefix(), *filter(None, [self.tail()]), "# Turns", *turns])
 
     def chat(self) -> list[dict[str, Any]]:
         """The same as chat messages: role, content, and `tool_calls` or `tool_call_id`."""
+        self._renewed()
         found: list[dict[str, Any]] = [
             {"role": "system", "content": "\n\n".join(filter(None, [self.prefix(), self.tail()]))}]
         home, room = self._homes(), int(self.cap * self._share)
@@ -6317,7 +6523,7 @@ class MainContext:
 
     def usage(self) -> dict[str, int]:
         """Tokens by section, their sum and the cap; turns, evictions, evicted turns, page-ins."""
-        state, tail, pages = self._state, self.tail(), "\n".join(self._pages())
+        tail, state, pages = self.tail(), self._state, "\n".join(self._pages())
         parts = {"core": self._count(self.prefix() + "\n# Turns\n"),
                  "messages": sum(turn.tokens for turn in self._queue),
                  "pages": self._count(pages) if pages else 0}
@@ -6374,10 +6580,11 @@ class MainContext:
                 self._sync()
                 if (plan := self._plan()) is None:
                     return self._fit()
-                dropped, gone, seen = plan[0], self._queue[:plan[1]], self._state["out"]
+                dropped, gone = plan[0], self._queue[:plan[1]]
+                seen = self._state["out"], self._epoch
             summary = self._summary([turn.item for turn in gone]) if gone else None
             with self._changing():
-                if self._state["out"] != seen:      # another process did it
+                if (self._state["out"], self._epoch) != seen:   # done by another, or forgotten
                     continue
                 state = self._state
                 state["pages"] = [page for page in state["pages"] if page not in dropped]
@@ -6682,10 +6889,12 @@ def context_of(desk: Desk, session_id: str | None = None, *, reads: bool = False
     """The main context of a session in the desk's project; where nobody names one it is this
     process's, and its state stays in memory.  What only `reads` claims no project."""
     scope = desk.scope() if reads else desk.claim()
+    # Core memory that outgrew the cap must not keep the tools from making it shorter.
+    cap = max(4_000, tokens_of(CoreMemory(desk.hippo, scope).text()))
     if clean(session_id or "").strip() or desk.hippo.session_id:
-        return MainContext(desk.hippo, session_id, scope=scope)
+        return MainContext(desk.hippo, session_id, scope=scope, max_main_context_tokens=cap)
     if desk.unnamed is None or desk.unnamed.scope != clean(scope or GLOBAL):
-        desk.unnamed = MainContext(desk.hippo, scope=scope)
+        desk.unnamed = MainContext(desk.hippo, scope=scope, max_main_context_tokens=cap)
         desk.unnamed.kept = False
     context: MainContext = desk.unnamed
     context.refresh()
@@ -6706,6 +6915,8 @@ def _cmd_forget(desk: Desk, given: Mapping[str, Any]) -> Answer:
         return asked
     gone = desk.hippo.forget(ident)
     kept = f"; copies that still hold it: {', '.join(gone.backups)}" if gone.backups else ""
+    left = ", ".join([*(f"#{other}" for other in gone.left), *gone.blocks])
+    kept += f"; still there, and may tell of it: {left}" * bool(left)
     return Answer(gone, f"#{ident} is forgotten: {gone.removed}; WAL {gone.wal}{kept}")
 
 
@@ -7042,6 +7253,7 @@ def bound_tools(context: MainContext) -> list[tuple[dict[str, Any], Callable[[An
 
 
 _FILES, _FOLDER_SIZE = "/memories", "4K"        # the size that most file systems give a folder
+PATH_CHARS, PATH_DEPTH = 1_024, 32              # of a path: each folder is a row
 _FILE_COMMANDS = {"view": "path", "create": "path file_text", "str_replace": "path old_str new_str",
                   "insert": "path insert_line insert_text", "delete": "path",
                   "rename": "old_path new_path"}
@@ -7059,6 +7271,9 @@ def _file_path(path: str) -> str:
     _require(f"{found}/".startswith(f"{_FILES}/"), f"Path {path} would escape {_FILES} directory")
     _require(not _CONTROL.search(found) and "\n" not in found, f"Path {_shown(path)} has control "
              "characters; give a plain name")
+    parts = found.count("/")
+    _require(len(found) <= PATH_CHARS and parts <= PATH_DEPTH, f"Path {_shown(path)} has {parts} "
+             f"parts and {len(found):,} characters; the limits are {PATH_DEPTH} and {PATH_CHARS:,}")
     return str(clean(found))
 
 
@@ -7117,8 +7332,8 @@ class MemoryFiles:
 
     def view(self, path: str, view_range: Sequence[int] | None = None) -> str:
         """A file with line numbers, or a folder two levels deep without hidden items."""
-        at = _file_path(path)
-        if block := self._there(at, path):
+        at, blocks = _file_path(path), self._files.blocks()
+        if block := self._there(blocks, at, path):
             lines, first = block.value.split("\n"), 1
             _require(len(lines) < 10**6,
                      f"File {path} exceeds maximum line limit of 999,999 lines.")
@@ -7132,7 +7347,7 @@ class MemoryFiles:
         else:
             text = (f"Here're the files and directories up to 2 levels deep in {path}, excluding "
                     f"hidden items:\n{_FOLDER_SIZE}\t{path}")
-            for name, file in sorted(self._tree().items(), key=lambda one: one[0].split("/")):
+            for name, file in sorted(_tree(blocks).items(), key=lambda one: one[0].split("/")):
                 parts = name[len(at) + 1:].split("/") if name.startswith(f"{at}/") else []
                 if 0 < len(parts) < 3 and not any(part.startswith(".") for part in parts):
                     size = _file_size(len(file.value.encode())) if file else _FOLDER_SIZE
@@ -7147,26 +7362,26 @@ class MemoryFiles:
 
     def str_replace(self, path: str, old_str: str, new_str: str) -> str:
         """Replace the one place where a text stands; the lines around it."""
-        with self._editing(path) as (at, text):
+        with self._editing(path) as (blocks, at, text):
             places = places_of(old_str, text)
             _require(bool(places), f"No replacement was performed, old_str `{old_str}` did not "
                      f"appear verbatim in {path}.")
             _require(text.count(old_str) == 1, "No replacement was performed. Multiple occurrences "
                      f"of old_str `{old_str}` in lines: {', '.join(map(str, places))}. "
                      "Please ensure it is unique")
-            lines = self._save(at, text.replace(old_str, new_str)).split("\n")
+            lines = self._save(blocks, at, text.replace(old_str, new_str)).split("\n")
         first = max(1, places[0] - 2)
         return ("The memory file has been edited. Here is the snippet showing the change (with "
                 f"line numbers):\n{_numbered(lines[first - 1:places[0] + 2], first)}")
 
     def insert(self, path: str, insert_line: int, insert_text: str) -> str:
         """Insert text after a line, 0 for the start."""
-        with self._editing(path) as (at, text):
+        with self._editing(path) as (blocks, at, text):
             lines = text.removesuffix("\n").split("\n") if text else []
             _require(0 <= insert_line <= len(lines), f"Invalid `insert_line` parameter: "
                      f"{insert_line}. It should be within the range [0, {len(lines)}].")
             lines.insert(insert_line, insert_text.rstrip("\n"))
-            self._save(at, "\n".join([*lines, *[""] * bool(lines[-1])]) or "\n")
+            self._save(blocks, at, "\n".join([*lines, *[""] * bool(lines[-1])]) or "\n")
         return f"The file {path} has been edited."
 
     def delete(self, path: str) -> str:
@@ -7174,8 +7389,9 @@ class MemoryFiles:
         at = _file_path(path)
         _require(at != _FILES, f"Cannot delete the {_FILES} directory itself")
         with self.hippo.writing():
-            self._there(at, path, "")
-            self._move(at)
+            blocks = self._files.blocks()
+            self._there(blocks, at, path, "")
+            self._move(blocks, at)
         return f"Successfully deleted {path}"
 
     def rename(self, old_path: str, new_path: str) -> str:
@@ -7184,9 +7400,10 @@ class MemoryFiles:
         _require(old != _FILES, f"Cannot rename the {_FILES} directory itself")
         self._make(new, None, f"The destination {new_path} already exists")
         with self.hippo.writing():              # the new folders stay, also where it fails
-            self._there(old, old_path, "")
+            blocks = self._files.blocks()
+            self._there(blocks, old, old_path, "")
             _require(not new.startswith(f"{old}/"), f"{old_path} can't be moved into itself")
-            self._move(old, new)
+            self._move(blocks, old, new)
         return f"Successfully renamed {old_path} to {new_path}"
 
     def versions(self, path: str) -> list[str]:
@@ -7201,15 +7418,25 @@ class MemoryFiles:
         self._make(at, file.value, f"File {path} already exists")
         return file.value
 
-    def _tree(self) -> dict[str, Block | None]:
-        """What exists by path; None for a folder."""
-        return {_FILES: None, **{
-            label.rstrip("/"): None if label.endswith("/") else block
-            for label, block in self._files.blocks().items() if not block.metadata}}
+    def forget(self, path: str) -> Forgotten:
+        """Remove a file, or a folder with all it holds, and all versions for good, also of what was
+        deleted."""
+        at = _file_path(path)
+        with self.hippo.writing():
+            store, blocks = self.hippo.store, self._files.blocks()
+            labels = to_json([label for label in blocks if f"{label}/".startswith(f"{at}/")])
+            scope = store.scope_id(self._files.scope)
+            removed = {"blocks": store.run(f"DELETE FROM blocks WHERE scope_id = ? AND label "
+                                           f"{SQL_IN}", scope, labels).rowcount}
+            _require(removed["blocks"] > 0, f"The path {path} never existed")
+            removed["journal"] = store.run(
+                "UPDATE events SET data = NULL WHERE op = 'core' AND scope_id = ? AND "
+                f"json_extract(data, '$.label') {SQL_IN}", scope, labels).rowcount
+        return self.hippo.erased(Forgotten(None, removed, "", ()))
 
-    def _there(self, at: str, path: str, hint: str = ". Please provide a valid path."
-               ) -> Block | None:
-        tree = self._tree()
+    def _there(self, blocks: Mapping[str, Block], at: str, path: str,
+               hint: str = ". Please provide a valid path.") -> Block | None:
+        tree = _tree(blocks)
         if at not in tree:
             raise NotFound(f"The path {path} does not exist{hint}")
         return tree[at]
@@ -7217,41 +7444,51 @@ class MemoryFiles:
     def _make(self, at: str, text: str | None, taken: str) -> None:
         """Write a file where nothing stands yet (None: only the folders that lead there)."""
         with self.hippo.writing():
-            tree, names = self._tree(), at.split("/")
+            blocks, names = self._files.blocks(), at.split("/")
+            tree = _tree(blocks)
             _require(at not in tree, taken)
             for parent in ("/".join(names[:n]) for n in range(3, len(names))):
                 _require(tree.get(parent) is None, f"{parent} is a file, not a directory")
                 if parent not in tree:
-                    self._save(f"{parent}/", "")
+                    self._save(blocks, f"{parent}/", "")
             if text is not None:
-                self._save(at, text)
+                self._save(blocks, at, text)
 
-    def _move(self, old: str, new: str | None = None) -> None:
+    def _move(self, blocks: dict[str, Block], old: str, new: str | None = None) -> None:
         """Mark all at and under a path as deleted, and write it under another one."""
-        for name, file in self._tree().items():
+        for name, file in _tree(blocks).items():
             if f"{name}/".startswith(f"{old}/"):
                 slash, text = ("", file.value) if file else ("/", "")
-                self._save(name + slash, text, deleted=True)
+                self._save(blocks, name + slash, text, deleted=True)
                 if new is not None:
-                    self._save(new + name[len(old):] + slash, text)
+                    self._save(blocks, _file_path(new + name[len(old):]) + slash, text)
 
     @contextmanager
-    def _editing(self, path: str) -> Iterator[tuple[str, str]]:
-        """A file's label and text, in the transaction that writes it anew."""
+    def _editing(self, path: str) -> Iterator[tuple[dict[str, Block], str, str]]:
+        """All files, a file's label and its text, in the transaction that writes it anew."""
         at = _file_path(path)
         with self.hippo.writing():
-            block = self._there(at, path)
+            blocks = self._files.blocks()
+            block = self._there(blocks, at, path)
             if block is None:
                 raise InvalidInput(f"The path {path} is not a file.")
-            yield at, block.value
+            yield blocks, at, block.value
 
-    def _save(self, label: str, text: str, *, deleted: bool = False) -> str:
-        text, old = clean(text), self._files.blocks().get(label)
+    def _save(self, blocks: dict[str, Block], label: str, text: str, *,
+              deleted: bool = False) -> str:
+        text, old = clean(text), blocks.get(label)
         _require(len(text) <= MAX_TEXT_CHARS, f"{label}: {len(text):,} characters; the limit is "
                  f"{MAX_TEXT_CHARS:,}: split it")
-        self._files._store(Block(label, text, "", MAX_TEXT_CHARS, False, {"deleted": 1} if deleted
-                                 else {}, self._files.scope), old)
+        blocks[label] = self._files._store(Block(
+            label, text, "", MAX_TEXT_CHARS, False, {"deleted": 1} if deleted else {},
+            self._files.scope), old)
         return text
+
+
+def _tree(blocks: Mapping[str, Block]) -> dict[str, Block | None]:
+    """What exists by path; None for a folder."""
+    return {_FILES: None, **{label.rstrip("/"): None if label.endswith("/") else block
+                             for label, block in blocks.items() if not block.metadata}}
 
 
 class AgentSession:
@@ -7298,8 +7535,8 @@ class AgentSession:
         for item in items:
             _require(isinstance(item, Mapping), f"add_items: {_shown(item)} is no mapping")
             role, text, about = _said_in(item)
-            draft = draft_of(self.hippo, text[:MAX_TEXT_CHARS], scope=self.scope, meta=about,
-                             origin=ROLES[role], session_id=self.session_id)
+            draft = draft_of(self.hippo, text[:MAX_TEXT_CHARS], logged=True, scope=self.scope,
+                             meta=about, origin=ROLES[role], session_id=self.session_id)
             drafts.append(draft._replace(meta={**draft.meta, "item": exact_json(item)}))
         with self.hippo.writing():
             said = self.hippo.store.value("SELECT count(*) FROM traces WHERE session_id = ?",
@@ -7335,6 +7572,10 @@ def _said_in(item: Mapping[str, Any]) -> tuple[str, str, dict[str, Any]]:
     role = role if isinstance(role, str) and role in ROLES else "assistant"
     about |= {"role": role} if role == "system" else {}
     return role, said if said.strip() else f"({kind or 'no text'})", about
+
+
+_STORED = """SELECT id, key, created_at, meta FROM traces WHERE scope_id = ? AND valid_to IS NULL
+    AND json_extract(meta, '$.store') NOT NULL"""
 
 
 class LangGraphStore:
@@ -7381,15 +7622,21 @@ class LangGraphStore:
     def _rows(self, start: str, end: str) -> list[sqlite3.Row]:
         """Current items whose key begins with `start` and goes on below `end`, in order."""
         with (store := self.hippo.store).reading():
-            rows = store.rows(
-                "SELECT id, key, created_at, meta FROM traces WHERE scope_id = ? AND key >= ? AND "
-                "key < ? AND valid_to IS NULL AND json_extract(meta, '$.store') NOT NULL",
-                store.scope_id(self.scope), start, start + end)
+            rows = store.rows(f"{_STORED} AND key >= ? AND key < ?", store.scope_id(self.scope),
+                              start, start + end)
         return sorted(rows, key=lambda row: json.loads(row["meta"])["store"]["place"])
 
+    def _one(self, where: str, *bounds: str) -> sqlite3.Row | None:
+        """One current item, without a look at the others."""
+        with (store := self.hippo.store).reading():
+            return store.row(f"{_STORED} AND {where} LIMIT 1", store.scope_id(self.scope), *bounds)
+
+    def _at(self, key: str) -> sqlite3.Row | None:
+        return self._one("key = ? ORDER BY id DESC", key)   # its history is older
+
     def _get(self, op: Any) -> Any:
-        return next((_store_item(op, "Item", row) for row in self._rows(
-            _place_of(op.namespace, op.key), " ")), None)
+        row = self._at(_place_of(op.namespace, op.key))
+        return None if row is None else _store_item(op, "Item", row)
 
     def _draft(self, op: Any) -> Draft:
         value, texts, base = exact_json(dict(op.value)), list[str](), sys.modules[op.__module__]
@@ -7406,11 +7653,11 @@ class LangGraphStore:
     def _put(self, key: str, space: str, draft: Draft | None) -> None:
         """Write an item, or retire it; its place in the order is its namespace's and its own."""
         store, now, new = self.hippo.store, self.hippo.clock(), None
-        old = next(iter(self._rows(key, " ")), None)
+        old = self._at(key)
         if draft is not None:
             latest = store.value("SELECT seq FROM sqlite_sequence WHERE name = 'traces'") or 0
-            beside = self._rows(space + "]", "^")
-            about = json.loads((old or beside[0])["meta"])["store"] if beside else {
+            beside = old or self._one("key >= ? AND key < ?", space + "]", space + "]^")
+            about = json.loads(beside["meta"])["store"] if beside else {
                 "place": [latest]}
             about |= draft.meta if old else {
                 **draft.meta, "created": now, "place": [about["place"][0], latest]}

@@ -2386,6 +2386,43 @@ def test_a_fifo_a_device_and_a_huge_file_are_never_opened(hippo, tmp_path, monke
     assert state_of(hippo, cited) == "gone" and time.monotonic() - began < 5
 
 
+def test_a_moved_line_among_thousands_alike_is_found_near_by_after_few_looks(
+        hippo, tmp_path, monkeypatch):
+    path = tmp_path / "braces"
+    path.write_text("}\n" * 20_000 + "}\nend of main\n" + "}\n" * 20_000)
+    ident, = put(hippo, "main ends", source_url=f"file:{path}#L20001-L20002")
+    looks, real = [], rm._span_hash
+    monkeypatch.setattr(rm, "_span_hash", lambda lines: looks.append(1) or real(lines))
+    path.write_text("new\n" * 3 + path.read_text())
+    assert state_of(hippo, ident) == "moved to line 20004" and len(looks) < 40
+    path.write_text("}\n" * 40_000)
+    looks.clear()
+    assert state_of(hippo, ident) == "changed" and len(looks) < 40
+
+
+def test_a_relative_source_in_a_deleted_working_directory_stays_unchecked(
+        hippo, tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    done = hippo.remember("The port is 8443", source_url="file:notes.md#L1")
+    with pytest.raises(rm.InvalidInput, match="'rel': the working directory is gone"):
+        Hippocampus.open("rel")
+    monkeypatch.chdir(tmp_path)
+    assert state_of(hippo, done.memory_id) == "unchecked"
+    assert "could not be read" in done.decision.reason
+
+
+def test_a_turn_is_embedded_after_the_turn_and_not_the_record_before_it(brains):
+    told = []
+    hippo = brains("heard", embedder=lambda text: told.append(text) or [1.0, float(len(text))])
+    main = rm.MainContext(hippo, "s", scope="shop")
+    main.add("user", "Is the kiln on?")
+    hippo.remember("A record of the session", scope="shop", session_id="s")
+    main.add("assistant", "It is")
+    assert "Is the kiln on?" in told[-1] and "record" not in told[-1]
+
+
 def test_a_text_of_nuls_alone_is_blank(hippo):
     for text in ("\x00", "\x00 \n\x00"):
         with pytest.raises(rm.InvalidInput):
@@ -2731,6 +2768,167 @@ def test_forgetting_leaves_no_byte_of_the_text_in_any_live_file(hippo, alone):
         hippo.get(gone)
     assert hippo.recall("ZQX-7731").abstained and hippo.recall("Quillfeather canary").abstained
     assert hippo.check() == [] and fts_is_sound(alone)
+
+
+QUOTED = "The canary \"ZQX-7731\" naïve\nis kept in Quillfeather"
+
+
+def forgotten_file(hippo):
+    files = rm.MemoryFiles(hippo, "shop")
+    files.create("/memories/quillfeather/a.md", f"{QUOTED}\n")
+    files.str_replace("/memories/quillfeather/a.md", "kept", "held")
+    files.create("/memories/b.md", "stays")
+    files.delete("/memories/quillfeather")
+    told = files.forget("/memories/quillfeather")
+    assert told.removed["blocks"] == 2 and files.view("/memories/b.md")
+    with pytest.raises(rm.InvalidInput, match="never existed"):
+        files.forget("/memories/quillfeather")
+    return told
+
+
+def forgotten_edit(hippo):
+    core = rm.CoreMemory(hippo, "shop")
+    core.append("human", QUOTED)
+    core.replace("human", QUOTED, "It is gone")
+    told = core.forget("human")
+    assert (told.removed, core["human"].value, core.edits("human")) == (
+        {"block_edits": 2}, "It is gone", [])
+    return told
+
+
+def forgotten_record(hippo, **options):
+    ident, = put(hippo, QUOTED, scope="shop", **options)
+    main = rm.MainContext(hippo, "s", scope="shop")
+    call = {"id": "c", "name": "archival_memory_insert", "arguments": {"text": QUOTED, "key": "k"}}
+    main.add("assistant", "", calls=[call])
+    main.add("tool", f"ok:\n> {QUOTED}".replace("\n", "\n> "), call_id="c")
+    main.add("assistant", "Noted", calls=[call])
+    main.core_memory_append("task", QUOTED)
+    main.core_memory_replace("task", QUOTED, "Watch the canary")
+    main.page_in(ident)
+    hippo.consolidate()
+    told = hippo.forget(ident)
+    assert told.removed["copies"] == 3 and told.removed["block_edits"] == 1
+    assert main.replay()[0].text == (
+        'archival_memory_insert({"text":"[forgotten]","key":"k"})')
+    assert main.replay()[2].meta["calls"][0]["arguments"] == {"text": "[forgotten]", "key": "k"}
+    assert main.core["task"].value == "Watch the canary" and main.core.edits("task") == [""]
+    return told
+
+
+def forgotten_turn(hippo):
+    main = rm.MainContext(hippo, "s", scope="shop")
+    ident = main.add("user", "Remember that the canary ZQX-7731 lives in Quillfeather.")
+    main.add("assistant", "I will", calls=[{"id": "c", "name": "note", "arguments": {
+        "text": "the canary ZQX-7731 lives in Quillfeather"}}])
+    hippo.consolidate()
+    learned, = hippo.traces(scope="shop")
+    told = hippo.forget(learned.memory_id)
+    assert told.left == (ident,)            # where it was learned from
+    return hippo.forget(ident)
+
+
+def forgotten_item(hippo):
+    import asyncio
+    items = [{"role": "user", "content": QUOTED},
+             {"type": "function_call", "call_id": "c", "name": "note",
+              "arguments": json.dumps({"text": QUOTED})},
+             {"type": "function_call_output", "call_id": "c", "output": json.dumps([QUOTED])}]
+    session = rm.AgentSession(hippo, "s", scope="shop")
+    asyncio.run(session.add_items(items))
+    hippo.consolidate()
+    told = hippo.forget(hippo.replay("s", scope="shop")[0].memory_id)
+    call, result = asyncio.run(session.get_items())
+    assert json.loads(call["arguments"]) == {"text": "[forgotten]"}
+    assert json.loads(result["output"]) == ["[forgotten]"]
+    return told
+
+
+@pytest.mark.parametrize("forget", [
+    forgotten_record, lambda h: forgotten_record(h, key="canary"), forgotten_turn, forgotten_item,
+    forgotten_file, forgotten_edit], ids=["record", "keyed", "turn", "item", "file", "edit"])
+def test_after_forget_only_named_copies_hold_the_text(hippo, alone, forget):
+    damaged = alone / "memory.db.damaged-20300101T000000"
+    damaged.write_text(QUOTED)
+    told = forget(hippo)
+    assert told.wal == "erased" and hippo.check() == [] and fts_is_sound(alone)
+    assert {*copies(alone), str(damaged)} == {*told.backups}
+    hippo.close()
+    for file in alone.rglob("*"):
+        if file.is_file() and str(file) not in told.backups:
+            assert not re.search(b"zqx|quillf", file.read_bytes(), re.I), file
+
+
+def test_what_tells_of_a_forgotten_record_is_named_and_another_projects_is_not(hippo, cli):
+    first, = put(hippo, "The vault opens at nine", scope="shop", key="vault")
+    ident = hippo.remember("The vault opens at ten", scope="shop", key="vault").memory_id
+    main = rm.MainContext(hippo, "s", scope="shop")
+    turn = main.add("user", "Yes: the vault opens at ten!")
+    main.core_memory_append("task", "Note: the vault  opens at TEN")
+    put(hippo, "Elsewhere the vault opens at ten", scope="garden")
+    told = hippo.forget(ident)
+    assert (told.left, told.blocks) == ((first, turn), ("task",))
+    with pytest.raises(NotFound):           # what was true before is not true again
+        hippo.lookup("vault", scope="shop")
+    assert hippo.get(first).valid_to is not None and said(hippo, "vault opens", scope="shop") == []
+    assert hippo.remember("The vault opens at six", scope="shop", key="vault").created
+    assert hippo.lookup("vault", scope="shop").text == "The vault opens at six"
+    assert hippo.forget(first).left == (hippo.lookup("vault", scope="shop").memory_id,)
+    assert hippo.check() == []
+
+
+def test_a_short_text_is_cut_out_of_no_other_word_or_tool_call(hippo):
+    main = rm.MainContext(hippo, "s")
+    ident = main.add("user", "ok")
+    put(hippo, "ok then", "ok now")
+    main.add("assistant", "", calls=[{"id": "c", "name": "book", "arguments": {"a": "ok"}}])
+    for word in ("zanzibar8", "🙂"):
+        hippo.forget(main.add("user", word))
+    main.add("tool", "zanzibar8ium zanzibar8", call_id="c")
+    hippo.forget(ident)
+    hippo.forget(main.add("user", "zanzibar8"))
+    assert [turn.text for turn in main.replay()] == ['book({"a":"ok"})', "zanzibar8ium [forgotten]"]
+
+
+@pytest.mark.parametrize("text", [
+    " ".join(f"w{i}x{i % 7}" for i in range(3_000)), "quetzalcoatl " + "of it " * 400 + "a",
+    "支付网关的超时是三十秒而银行的超时是一分钟", "Шлюз слушает порт восемь тысяч",
+    "naïve \"C:\\new\" 😀 ends"], ids=["long", "repeated", "chinese", "russian", "escapes"])
+def test_a_passage_of_a_forgotten_text_is_cut_out_of_what_a_tool_answered(hippo, text):
+    ident, = put(hippo, text)
+    main = rm.MainContext(hippo, "s")
+    call = {"id": "c", "name": "f", "arguments": {"a": [json.dumps({"b": text}), text + "."]}}
+    main.add("assistant", "", calls=[call])
+    passage = text if len(text) < 600 else text[:600].rsplit(" ", 1)[0]
+    main.add("tool", f"<{passage.replace(' ', chr(10) + '| ')}> after", call_id="c")
+    main.add("tool", f"f({json.dumps(text)})", call_id="c")
+    assert hippo.forget(ident).removed["copies"] == 3 and hippo.check() == []
+    call, told, last = main.replay()
+    assert call.meta["calls"][0]["arguments"]["a"] == ['{"b": "[forgotten]"}', "[forgotten]."]
+    assert (told.text, last.text) == ("<[forgotten]> after", 'f("[forgotten]")')
+    assert text.split()[0] not in call.text
+
+
+def test_forgetting_makes_anew_exactly_the_vectors_that_knew_of_it(tmp_path, clock):
+    def embed(text):
+        return [1.0 + len(text), float(sum(map(ord, text)) % 97)]
+
+    def held(brain):
+        with brain.store.reading():
+            return dict(zip(brain.store.vectors().ids, brain.store.rows(
+                "SELECT data FROM vectors ORDER BY trace_id"), strict=True))
+
+    with (Hippocampus.open(tmp_path / "v", embedder=embed) as hippo,
+          Hippocampus.open(tmp_path / "v", embedder=embed) as other):
+        turns = [hippo.remember(f"turn {i} tells {i * 37}", session_id="s", force_new=True
+                                ).memory_id for i in range(8)]
+        with hippo.writing():       # written while the model was off
+            hippo.store.run("DELETE FROM vectors WHERE trace_id IN (1, 2, 7, 8)")
+        before = held(other)
+        hippo.forget(turns[3])
+        after = held(other)
+        assert [*after] == [3, 5, 6] and after[5] != before[5] and after[6] == before[6]
+        assert held(hippo).keys() == after.keys() and hippo.check() == []
 
 
 def test_forgetting_the_newest_trace_never_reuses_its_id(hippo):
@@ -3402,7 +3600,9 @@ class ContextBesideAList(RuleBasedStateMachine):
         log = self.main.replay()
         assert ids(log) == [ident for ident, _, _ in self.turns]
         for item, (_, _, text) in zip(log, self.turns, strict=True):
-            assert item.text == text or text is None and item.text.startswith("look(")
+            assert item.text == text or text is None and item.text.startswith("look(") or (
+                self.gone and rm.FORGOTTEN in item.text and (
+                    item.origin == "tool" or item.meta["calls"]))
         assert self.hippo.check() == [] and self.hippo.traces(limit=9) == []
 
 
@@ -3711,6 +3911,42 @@ def test_a_forgotten_turn_leaves_context_prompt_and_file(hippo, alone, where):
     assert b"zanzibarium" not in stored and b"kwyjibo" not in stored and hippo.check() == []
 
 
+@pytest.mark.parametrize("shown", [
+    rm.MainContext.prompt, rm.MainContext.chat, rm.MainContext.tail, lambda main: main.messages],
+    ids=["prompt", "chat", "tail", "messages"])
+@pytest.mark.parametrize("where", ["queue", "summary", "page"])
+def test_a_live_context_shows_nothing_that_another_handle_forgot(hippo, alone, shown, where):
+    main = context(hippo, cap=700)
+    main.add("user", "Hello there")
+    secret = "The zanzibarium vault opens with the kwyjibo lever on floor 8123"
+    ident = put(hippo, secret)[0] if where == "page" else main.add("user", secret)
+    if where == "page":
+        main.page_in(ident)
+    while where == "summary" and main.messages[0].memory_id <= ident:
+        main.add("user", "Well, that is nice, go on please")
+    assert "zanzibarium" in main.prompt()
+    with Hippocampus.open(alone) as other:
+        other.forget(ident)
+    assert "zanzibarium" not in str(shown(main))
+    assert where != "queue" or ids(main.messages) == [1]
+
+
+def test_a_turn_forgotten_while_the_summary_is_made_does_not_come_back_with_it(hippo, alone):
+    def summary(so_far, turns):
+        for turn in turns:
+            if "zanzibarium" in turn.text:
+                with Hippocampus.open(alone) as other:
+                    other.forget(turn.memory_id)
+        return " ".join([so_far, *(turn.text for turn in turns)])[:100]
+
+    main = context(hippo, cap=400, summariser=summary)
+    main.add("user", "The zanzibarium vault is on floor 8123")
+    for i in range(25):
+        main.add("user", f"Crate {i} stands in bay {i * 7}, and that is all there is to it")
+        assert "zanzibarium" not in main.tail()
+    assert "Crate" in main.tail()
+
+
 def test_another_projects_sessions_blocks_and_records_are_never_seen(hippo):
     ours, theirs = (context(hippo, scope=name) for name in ("ours", "theirs"))
     turn = theirs.add("user", "The zanzibar contract is worth 5 million")
@@ -3935,6 +4171,71 @@ def test_core_memory_that_is_larger_than_the_cap_is_refused_and_says_by_how_much
     assert main.core["task"].value == "audit" and context(hippo, cap=300).prompt()
     hippo.remember("Answer in one sentence " * 40, kind="procedural")
     assert context(hippo, cap=300).usage()["core"] <= 300
+
+
+def test_core_memory_that_outgrew_the_cap_can_be_made_shorter_by_the_tools(hippo):
+    core = rm.CoreMemory(hippo, "shop")
+    core.put("task", value=" ".join(map(str, range(6_000))), limit=30_000)
+    core.put("notes", value="x" * 100)
+    with hippo.writing():
+        hippo.store.run("UPDATE blocks SET \"limit\" = 50 WHERE label = 'notes'")
+    desk = rm.Desk(hippo, rm.Project("shop", (), "test"))
+
+    def call(name, **given):
+        result = rm.call_tool(lambda: desk, name, given, rm.CONTEXT_TOOLS)
+        return result["isError"], result["content"][0]["text"]
+
+    for named in ({}, {"session_id": "s"}):
+        failed, told = call("core_memory_append", section="task", text="more " * 99, **named)
+        assert failed and "tokens over" in told
+        assert not call("core_memory_replace", section="task", new="", **named,
+                        old=core["task"].value[:3_001])[0]
+    assert call("core_memory_append", section="notes", text="y")[0]
+    assert not call("core_memory_replace", section="notes", old="x" * 100, new="x" * 90)[0]
+
+
+def test_an_undo_keeps_what_another_process_changed_of_the_block(hippo, alone, monkeypatch):
+    core = rm.CoreMemory(hippo)
+    core.append("human", "a")
+    core.append("human", "b")
+    real = hippo.writing
+
+    def late(*timeout):
+        monkeypatch.setattr(hippo, "writing", real)
+        with Hippocampus.open(alone) as other:
+            rm.CoreMemory(other).put("human", limit=5_000)
+        return real(*timeout)
+
+    monkeypatch.setattr(hippo, "writing", late)
+    core.undo("human")
+    assert (core["human"].value, core["human"].limit) == ("a", 5_000)
+
+
+def test_a_block_keeps_its_newest_edits_and_a_sleep_drops_the_state_of_sessions_that_only_read(
+        hippo, clock, monkeypatch):
+    monkeypatch.setattr(rm, "EDITS_KEPT", 3)
+    core = rm.CoreMemory(hippo)
+    for i in range(6):
+        core.put("task", value=f"step {i}")
+        core.put("human", value=f"Ann {i}")
+    assert core.edits("task") == ["step 2", "step 3", "step 4"]
+    put(hippo, "The kiln burns at 900 degrees", scope="shop")
+    for name in ("read", "said"):
+        context(hippo, name, scope="shop").archival_memory_search("kiln")
+    context(hippo, "said", scope="shop").add("user", "Is it on?")
+    held = "SELECT count(*) FROM contexts"
+    for days, left in ((29, 2), (2, 1)):
+        clock.pass_days(days)
+        put(hippo, f"Day {days} is windy")
+        hippo.consolidate()
+        assert hippo.store.value(held) == left
+
+
+def test_a_turn_can_not_be_pinned_and_the_refusal_says_what_to_do(hippo):
+    ident = context(hippo).add("user", "Answer in German")
+    with pytest.raises(rm.InvalidInput, match=f"#{ident} is a turn .* remember what holds now"):
+        hippo.pin(ident)
+    assert not hippo.pin(ident, False).pinned
 
 
 def test_a_read_only_block_is_for_its_owner_alone_to_change(hippo):
@@ -4459,6 +4760,17 @@ def test_a_tools_session_is_the_named_one(tool, hippo):
     tool("archival_memory_search", query="kiln", session_id="named")
     main.refresh()
     assert main.read and not rm.MainContext(hippo, "other", scope="shop").read
+
+
+def test_the_session_of_what_a_server_writes_hangs_on_no_order_of_calls(tool, hippo):
+    for n in range(2):
+        tool("memorize", text=f"Fact {n * 37} of quartz")
+        tool("core_memory_view")
+        tool("archival_memory_insert", text=f"Thing {n * 41} of lime")
+    by = {item.text.split()[0]: {other.session_id for other in hippo.traces(scope="shop")
+                                 if other.text[0] == item.text[0]}
+          for item in hippo.traces(scope="shop")}
+    assert len(by["Fact"]) == len(by["Thing"]) == 1
 
 
 @pytest.mark.parametrize("named", [None, "s"])
@@ -5030,6 +5342,26 @@ def test_file_commands_that_lack_a_field_or_bring_a_wrong_one_say_which(files):
         files.create("/memories/big", "x" * (rm.MAX_TEXT_CHARS + 1))
 
 
+def test_paths_have_limits_and_a_command_reads_the_files_once(files, monkeypatch):
+    for path, told in ((f"/memories{'/a' * 32}", "33 parts"),
+                       (f"/memories/{'x' * 1_015}", "1,025 characters")):
+        with pytest.raises(rm.InvalidInput, match=told):
+            files.create(path, "")
+    files.create("/memories" + "/a" * 31, "deep")
+    with pytest.raises(rm.InvalidInput, match="33 parts"):
+        files.rename("/memories/a", "/memories/b/c")
+    for i in range(5):
+        files.create(f"/memories/d/{i}.md", "x")
+    reads, real = [], rm._FileBlocks.blocks
+    monkeypatch.setattr(rm._FileBlocks, "blocks", lambda self: reads.append(1) or real(self))
+    for command, most in (("create /memories/e/f/g", 1), ("rename /memories/d /memories/h", 2),
+                          ("delete /memories/h", 1)):
+        reads.clear()
+        name, *paths = command.split()
+        getattr(files, name)(*paths, *["text"] * (name == "create"))
+        assert len(reads) <= most, command
+
+
 def test_memory_files_serve_anthropics_tool_runner(files, hippo):
     from anthropic.lib.tools import BetaAbstractMemoryTool, ToolError
 
@@ -5162,6 +5494,19 @@ def sdk_call(name, **arguments):
     from openai.types.responses import ResponseFunctionToolCall
     return ResponseFunctionToolCall(id=f"f-{name}", call_id=f"c-{name}", name=name,
                                     type="function_call", arguments=json.dumps(arguments))
+
+
+def test_items_of_an_agent_session_do_not_pile_up_in_a_main_context_of_its_id(hippo):
+    import asyncio
+    session, main = rm.AgentSession(hippo, "s"), context(hippo)
+    asyncio.run(session.add_items([{"role": "user", "content": f"Line {i}"} for i in range(40)]))
+    ident = main.add("user", "Said here")
+    for one in (main, context(hippo)):
+        one.refresh()
+        assert ids(one.messages) == [ident] and one.usage()["evictions"] == 0
+    assert len(main.replay()) == 41 and main.conversation_search("Line 7")
+    with pytest.raises(rm.InvalidInput, match="'item'"):
+        main.add("user", "x", meta={"item": "mine"})
 
 
 def test_the_sdks_runner_keeps_its_conversation_in_an_agent_session(hippo):
@@ -5297,6 +5642,18 @@ def test_a_langgraph_store_answers_through_the_methods_of_its_base(hippo, clock)
         store.batch(["get"])
     with pytest.raises(rm.InvalidInput, match="not plain JSON"):
         store.put(("a",), "k", {"x": {1, 2}})
+
+
+def test_puts_and_gets_of_a_langgraph_store_look_at_one_item(hippo, monkeypatch):
+    store = graph_store(hippo)
+    monkeypatch.setattr(rm.LangGraphStore, "_rows", None)
+    for n in range(3):
+        for key in ("k", "k l", "m"):
+            store.put(("a",), key, {"n": n})
+    store.delete(("a",), "k")
+    assert store.get(("a",), "k") is None and store.get(("a",), "k l").value == {"n": 2}
+    monkeypatch.undo()
+    assert [item.key for item in store.search(("a",))] == ["k l", "m"]
 
 
 def test_items_of_a_langgraph_store_are_remembered_like_any_text(hippo):
