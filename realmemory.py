@@ -6744,7 +6744,7 @@ class Reply(Record):
 class AgentRun(Record):
     """What `run_agent` did."""
 
-    answer: str                     # "" where the step budget ended it
+    answer: str                     # "" where it stopped without one
     steps: int                      # calls of the model
     trace: tuple[str, ...]          # each tool call, eviction and refusal, in words
     cited: Cited
@@ -6758,10 +6758,9 @@ def reply_of(raw: Any) -> Reply:
     >>> reply_of({"content": [{"type": "tool_use", "id": "a", "name": "f", "input": {}}]}).calls
     ({'id': 'a', 'name': 'f', 'arguments': {}},)
     """
-    if isinstance(raw, Reply):
-        return raw
     try:
-        message = raw.model_dump() if hasattr(raw, "model_dump") else raw
+        message = raw._asdict() if isinstance(raw, Reply) else raw
+        message = message.model_dump() if hasattr(message, "model_dump") else message
         message = message if isinstance(message, Mapping) else {"content": message}
         return _message(message["choices"][0]["message"] if message.get("choices") else message)
     except (AttributeError, TypeError, LookupError) as error:
@@ -6785,6 +6784,7 @@ def _message(message: Mapping[str, Any]) -> Reply:
         str(part.get("thinking") or part.get("text") or "") for part in parts
         if part.get("type") in ("thinking", "reasoning"))]
     rows: list[dict[str, Any]] = []
+    room = MAX_TEXT_CHARS // 2      # of all calls as they are written
     for i, call in enumerate([*(part for part in parts if part.get("name")),
                               *(message.get("tool_calls") or message.get("calls") or ())]):
         about = call.get("function") or call
@@ -6793,13 +6793,14 @@ def _message(message: Mapping[str, Any]) -> Reply:
             given = json.loads(given) if isinstance(given, str) else given
         try:
             _require(_shallow(given), "nested too deeply")
-            to_json(given)
-        except (ValueError, RecursionError):    # `_called` refuses what is no mapping
-            given = "(NaN, or nested too deeply)"
+            room -= len(to_json(given))
+            _require(room > 0, "too long")
+        except (ValueError, TypeError, RecursionError):     # `_called` refuses what is no mapping
+            given = f"(NaN, nested too deeply, or over {MAX_TEXT_CHARS // 2:,} characters)"
         ident = str(call.get("id") or "")
         if ident in ("", *(row["id"] for row in rows)):
             ident = f"call-{i + 1}"
-        rows.append({"id": ident, "name": str(about.get("name")),
+        rows.append({"id": ident, "name": str(about.get("name"))[:200],
                      "arguments": {} if given is None else given})
     return Reply("\n".join(filter(None, texts)), tuple(rows), "\n".join(filter(None, reasoning)))
 
@@ -6810,32 +6811,36 @@ def run_agent(model: Callable[[list[dict[str, Any]], list[dict[str, Any]]], Any]
     """Let a model answer the latest turn of a context (or `text`, added as the user's).
 
     `model(messages, tools)` gets chat messages and tool schemas and returns what `reply_of` takes.
-    The context's memory tools are always there; `tools` adds the caller's own functions by name.
-    A bad call comes back to the model as an error; after `max_steps` the run stops.  An answer
-    that used recalled records and cites none is sent back once.
+    The context's memory tools are always there; `tools` adds the caller's own functions by name,
+    described by their signatures and docstrings.  A bad call comes back to the model as an error;
+    after `max_steps` the run stops.  A reply without an answer is sent back once, then the run
+    stops; an answer that used recalled records and cites none is sent back once, then taken.
     """
-    own, used, asked = dict(tools or {}), set[int](), False
+    own, used, trace, sent_back = dict(tools or {}), set[int](), list[str](), set[str]()
     _whole(max_steps, "max_steps", 10**6)
+    _require(all(map(callable, own.values())), f"tools={_shown(own)}: give functions by name")
     listed = [tool.schema for tool in CONTEXT_TOOLS if tool.name not in own] + [
-        {"name": name, "description": (function.__doc__ or name).strip(),
-         "inputSchema": {"type": "object"}} for name, function in own.items()]
-    trace: list[str] = []
+        {"name": name, "description": ((function.__doc__ or "").strip() or name).split("\n")[0],
+         "inputSchema": schema_of(function)} for name, function in own.items()]
+    reason = f"the step budget of {max_steps} is spent"
     if text is not None:
         context.add("user", text)
     for step in range(1, max_steps + 1):
         out = context.usage()["evicted"]
         reply = reply_of(model(context.chat(), listed))
-        context.add("assistant", reply.text, calls=reply.calls, reasoning=reply.reasoning)
+        context.add("assistant", reply.text[:MAX_TEXT_CHARS], calls=reply.calls,
+                    reasoning=reply.reasoning)
         if not reply.calls:
             cited = context.cited(reply.text)
-            if asked or not used or used & {*cited.read}:
+            fault, told = _fault(reply.text, used, cited)
+            if not fault or fault == _UNCITED and fault in sent_back:
                 return AgentRun(reply.text, step, tuple(trace), cited, "answered")
-            asked = True
-            trace.append("sent back: the answer cites none of the records that it used")
-            named = ", ".join(f"#{ident}" for ident in sorted(used)[:20])
-            context.add("system", "Your answer used recalled records and cites none: answer again "
-                        "with [#id] after what you took from a record, or say that none helped. "
-                        f"You recalled {named}.")
+            if fault in sent_back:
+                reason = f"{fault}, twice"
+                break
+            sent_back.add(fault)
+            trace.append(f"sent back: {fault}")
+            context.add("system", told)
         for call in reply.calls:
             said, result, ids = _called(context, own, call)
             used.update(ids)
@@ -6843,9 +6848,100 @@ def run_agent(model: Callable[[list[dict[str, Any]], list[dict[str, Any]]], Any]
             context.add("tool", said, result=result, call_id=call["id"])
         if (now := context.usage()["evicted"]) > out:
             trace.append(f"evicted {now - out} turns to the recall tier; {now} are out")
-    reason = f"the step budget of {max_steps} is spent"
     context.add("system", f"Stopped: {reason}.")
-    return AgentRun("", max_steps, tuple(trace), context.cited(""), reason)
+    return AgentRun("", step, tuple(trace), context.cited(""), reason)
+
+
+_UNCITED = "the answer cites none of the records that it used"
+
+
+def _fault(text: str, used: Collection[int], cited: Cited) -> tuple[str, str]:
+    """(what an answer lacks, what the model is told of it), blank for one that will do."""
+    if not text.strip():
+        return "the model gave no answer", (
+            "error: your reply had neither text nor a tool call; answer in plain text, or call a "
+            "tool")
+    if len(text) > MAX_TEXT_CHARS:
+        return "the answer is too long", (f"error: your answer has {len(text):,} characters; the "
+                                          f"limit is {MAX_TEXT_CHARS:,}: answer shorter")
+    if not used or not {*used}.isdisjoint(cited.read):
+        return "", ""
+    named = ", ".join(f"#{ident}" for ident in sorted(used)[:20])
+    return _UNCITED, ("Your answer used recalled records and cites none: answer again with [#id] "
+                      "after what you took from a record, or say that none helped. You recalled "
+                      f"{named}.")
+
+
+# JSON's name of a parameter's type, and what a call may give for it.
+_JSON_TYPES: dict[Any, str] = {
+    str: "string", bool: "boolean", int: "integer", float: "number", list: "array", set: "array",
+    tuple: "array", Sequence: "array", Iterable: "array", dict: "object", Mapping: "object"}
+_GIVEN: dict[str, Any] = {"string": str, "boolean": bool, "integer": int, "number": (int, float),
+                          "array": list, "object": dict}
+
+
+def _type_schema(hint: Any) -> dict[str, Any]:
+    """The JSON schema of a type; {}, which takes anything, where it is none of JSON's."""
+    origin, parts = getattr(hint, "__origin__", hint), getattr(hint, "__args__", ())
+    some = [part for part in parts if part is not type(None)]
+    if len(some) < len(parts):              # X | None
+        return {**(_type_schema(some[0]) if len(some) == 1 else {}), "nullable": True}
+    if str(origin) == "typing.Literal":
+        return {"enum": [*parts]}
+    kind = {"type": _JSON_TYPES[origin]} if origin in _JSON_TYPES else {}
+    one = _type_schema(some[0]) if kind.get("type") == "array" and len(some) == 1 else {}
+    return kind | ({"items": one} if one else {})
+
+
+def schema_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """The JSON schema of a function's arguments, from its signature.
+
+    >>> def look(at: str, times: int = 1): ...
+    >>> schema_of(look)["required"], schema_of(look)["properties"]["times"]
+    (['at'], {'type': 'integer'})
+    """
+    from inspect import Parameter, signature
+    try:
+        try:
+            known = signature(function, eval_str=True).parameters
+        except (NameError, AttributeError, TypeError, SyntaxError):     # a hint of elsewhere
+            known = signature(function).parameters
+    except (ValueError, TypeError):         # of some built-in functions
+        return {"type": "object"}
+    named = {name: one for name, one in known.items()
+             if one.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)}
+    more = any(one.kind == Parameter.VAR_KEYWORD for one in known.values())
+    return {"type": "object", "additionalProperties": more, "properties": {
+        name: _type_schema(one.annotation) for name, one in named.items()},
+        "required": [name for name, one in named.items() if one.default is Parameter.empty]}
+
+
+def fitting_arguments(schema: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """A call's arguments by such a schema: "5" is 5 where a number is asked, null is left out
+    where it may be.  Raises InvalidInput that names the argument and the way out."""
+    known, checked = schema.get("properties", {}), dict(given)
+    for name in given.keys() - known:
+        _require(schema.get("additionalProperties", True), f"there is no argument {_shown(name)}; "
+                 f"give {', '.join(known) or 'none'}")
+    for name, about in known.items():
+        value, kind = given.get(name), about.get("type")
+        if value is None and not (name in given and about.get("nullable", not about)):
+            _require(name not in schema["required"],
+                     f"the argument {name!r} is missing (type: {kind or 'any'})")
+            checked.pop(name, None)
+        elif value is not None and about:
+            with suppress(ValueError, RecursionError):
+                if isinstance(value, str) and kind not in (None, "string"):
+                    value = json.loads(value)
+            if kind == "integer" and isinstance(value, float) and value.is_integer():
+                value = int(value)
+            _require(kind is None or isinstance(value, _GIVEN[kind]) and (
+                isinstance(value, bool) == (kind == "boolean")),
+                     f"{name}={_shown(value)} is not of the type {kind}")
+            _require(value in about.get("enum", [value]),
+                     f"{name}={_shown(value)} is none of {_shown(about.get('enum'))}")
+            checked[name] = value
+    return checked
 
 
 _HEARTBEAT = "request_heartbeat"        # an argument of MemGPT's: a call is always followed up
@@ -6860,7 +6956,9 @@ def _called(context: MainContext, own: Mapping[str, Callable[..., Any]],
         _require(isinstance(given, Mapping), f"the arguments of {name} are no JSON object: "
                  f"{_shown(given)}")
         if call["name"] in own:
-            result = own[call["name"]](**{k: v for k, v in given.items() if k != _HEARTBEAT})
+            function = own[call["name"]]
+            result = function(**fitting_arguments(schema_of(function), {
+                name: value for name, value in given.items() if name != _HEARTBEAT}))
             told = result if isinstance(result, str) else to_json(result)
             more = f"\n[the first of {len(told):,} characters]" * (len(told) > MAX_TEXT_CHARS)
             return (told[:MAX_TEXT_CHARS - len(more)] + more) or "(empty)", None, []

@@ -34,6 +34,7 @@ from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Literal
 
 import pytest
 from agent_memory_guard.bench.adapter import MemorySystemAdapter, RememberOutcome
@@ -4497,6 +4498,78 @@ def test_a_reply_of_no_known_shape_is_an_invalid_input_and_the_session_goes_on(h
     assert play(hippo, "fine", main=main, text="again")[0].answer == "fine"
 
 
+@pytest.mark.parametrize("silent", ["", "  \n", None, {"foo": 1}, {"content": None}, [],
+                                    {"reasoning": "hm"}, rm.Reply(""), "x" * 2_000_001])
+def test_a_reply_without_an_answer_is_sent_back_once_and_then_ends_the_run(hippo, silent):
+    run, seen, _ = play(hippo, silent, "It is hot.")
+    assert (run.answer, run.steps, run.stopped) == ("It is hot.", 2, "answered")
+    assert seen[1][-1]["role"] == "system" and seen[1][-1]["content"].startswith("error: your ")
+    run, _, main = play(hippo, silent, silent, "too late")
+    assert (run.answer, run.steps) == ("", 2) and run.stopped.endswith(", twice")
+    assert run.stopped in main.messages[-1].text
+
+
+def test_what_no_call_may_hold_is_told_to_the_model_and_breaks_nothing(hippo):
+    deep = {}
+    for _ in range(5_000):
+        deep = {"a": deep}
+    for call in ({"arguments": {"at": "x" * 3_000_000}}, {"arguments": "x" * 3_000_000},
+                 {"arguments": deep}, {"arguments": {(1, 2): 3}}):
+        for shape in ({"calls": [{"name": "look", **call}]}, rm.Reply("", ({"name": "look",
+                                                                             **call},))):
+            run, _, _ = play(hippo, shape, "done", own={"look": lambda at=1: "saw"})
+            assert run.answer == "done" and "look are no JSON object" in run.trace[0]
+    three = {"calls": [{"name": "look", "arguments": {"at": "x" * 900_000}}] * 3}
+    run, _, _ = play(hippo, three, "done", own={"look": lambda at: "saw"})
+    assert [line[-3:] == "saw" for line in run.trace] == [True, False, False]
+    assert "no tool" in play(hippo, call_of("x" * 3_000_000), "done")[0].trace[0]
+
+
+def rent(place: str, nights: int, rate: float = 1.5, *, tags: list[str] | None = None,
+         kind: Literal["tent", "hut"] = "hut", late: bool = False, note=None, **more):
+    """Books a place.
+
+    And says so.
+    """
+    return [place, nights, rate, tags, kind, late, note, more]
+
+
+def test_a_model_learns_the_arguments_of_a_callers_tool_from_its_signature(hippo):
+    listed = []
+    own = {"rent": rent, "bare": lambda: "ok", "log": math.log, "max": max}
+    rm.run_agent(lambda _, tools: listed.extend(tools) or "done", own, context(hippo), "go")
+    told = {tool["name"]: tool for tool in listed}
+    assert told["rent"]["description"] == "Books a place." and told["bare"]["description"] == "bare"
+    schema = told["rent"]["inputSchema"]
+    assert schema["required"] == ["place", "nights"] and schema["additionalProperties"]
+    assert schema["properties"] == {
+        "place": {"type": "string"}, "nights": {"type": "integer"}, "rate": {"type": "number"},
+        "tags": {"type": "array", "items": {"type": "string"}, "nullable": True},
+        "kind": {"enum": ["tent", "hut"]}, "late": {"type": "boolean"}, "note": {}}
+    assert told["max"]["inputSchema"] == {"type": "object"}
+    assert told["bare"]["inputSchema"]["properties"] == {}
+    with pytest.raises(rm.InvalidInput, match="functions by name"):
+        rm.run_agent(lambda *_: "x", {"five": 5}, context(hippo), "go")
+
+
+@pytest.mark.parametrize(("given", "result"), [
+    ({"place": "Fen", "nights": "2"}, '["Fen",2,1.5,null,"hut",false,null,{}]'),
+    ({"place": "7", "nights": 2.0, "rate": 2, "tags": '["a"]', "late": "true", "note": [1],
+      "sea": 1}, '["7",2,2,["a"],"hut",true,[1],{"sea":1}]'),
+    ({"place": "", "nights": 1, "rate": None, "tags": None, "kind": "tent"},
+     '["",1,1.5,null,"tent",false,null,{}]'),
+    ({"place": "Fen"}, "'nights' is missing .type: integer"),
+    ({"place": None, "nights": 1}, "'place' is missing"),
+    ({"place": "Fen", "nights": "two"}, "nights='two' is not of the type integer"),
+    ({"place": "Fen", "nights": True}, "nights=True is not of the type integer"),
+    ({"place": ["Fen"], "nights": 1}, "is not of the type string"),
+    ({"place": "Fen", "nights": 1, "kind": "inn"}, r"kind='inn' is none of \['tent', 'hut'\]"),
+    ({"place": "Fen", "nights": 1, "late": 1}, "late=1 is not of the type boolean")])
+def test_a_call_of_a_callers_tool_is_checked_against_its_signature(hippo, given, result):
+    _, seen, _ = play(hippo, call_of("rent", **given), "done", own={"rent": rent})
+    assert re.search(result if " " in result else re.escape(result), seen[1][-1]["content"])
+
+
 def test_a_bad_call_comes_back_as_an_error_that_the_model_can_act_on(hippo):
     def broken(kind):
         raise {"value": ValueError, "zero": ZeroDivisionError, "runtime": RuntimeError,
@@ -4511,7 +4584,7 @@ def test_a_bad_call_comes_back_as_an_error_that_the_model_can_act_on(hippo):
         (call_of("no_such_tool"), r"no tool 'no_such_tool'.*core_memory_append.*broken"),
         ({"calls": [{"name": "broken", "arguments": "{bad"}]}, "no JSON object: '{bad'"),
         ({"calls": [{"name": "broken", "arguments": [1]}]}, r"no JSON object: \[1\]"),
-        (call_of("broken", colour="red"), "TypeError.*colour"),
+        (call_of("broken", colour="red"), "no argument 'colour'; give kind"),
         (call_of("page_in", handle="1", offset=math.nan), "no JSON object.*NaN"),
         ({"calls": [{"name": "broken", "arguments": '{"kind": NaN}'}]}, "no JSON object.*NaN"),
         ({"calls": [{"name": "broken", "arguments": '{"kind": 1e999}'}]}, "no JSON object.*NaN"),
