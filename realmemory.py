@@ -1761,7 +1761,7 @@ def scope_key(name: str) -> str:
 # What a conversation states outright, found without a model: requests to remember, rules, wishes,
 # who the user is, decisions, dated events.  A wrong memory costs more than a missed one: a row of
 # the table holds where a sentence begins, and what is asked, quoted, supposed, denied or told of
-# others is passed over.  A sentence stays in its own words, its speaker before it where it says "I"
+# others is passed over, and so is all that a message brings in as such.  A sentence stays in its own words, its speaker before it where it says "I"
 # ("User: I prefer tea"): each word changed would be a difference to the gate.  O(length).
 
 class Proposal(Record):
@@ -1786,7 +1786,8 @@ _MEANT = {fold(word): name for word, name in {**_DAYS, **_SPANS}.items()}
 # How a relative date is put.
 _DATES = _table("""day: DAY; ago: NUM_SPAN_ago (NUM_)?SPAN_назад hace_NUM_SPAN; in: in_NUM_SPAN
 через_(NUM_)?SPAN dentro_de_NUM_SPAN; last: last_SPAN [вн]а?_прошл..?_SPAN (el|la)_SPAN_pasad[oa];
-next: next_SPAN [вн]а?_следующ.._SPAN; coming: (el|al|la)_pr[óo]xim[oa]_SPAN""")
+next: next_SPAN [вн]а?_следующ.._SPAN (el|al|la)_pr[óo]xim[oa]_SPAN (el|al|la)_SPAN_que_viene;
+coming: this_coming_SPAN [вн]а?_ближайш.._SPAN""")
 # "done in 3 days", "через 3 дня сломался" measure from another day.
 _PAST = Regex(r"\b(?:\w+ed|was|were|had|did|done|took|made|(?!недел)\w{2,}л[аои]?(?:с[ья])?)\b",
               re.I)
@@ -1819,8 +1820,9 @@ def _moment(today: int, unit: str, n: int) -> tuple[str, int]:
 def dated(text: str, day: float) -> tuple[str, float | None]:
     """The text with the date after each relative one, and the day's epoch where it names just one.
 
-    `day` is the epoch of the day on which it was said.  Weeks begin on Monday; "next Friday" is
-    that of the next week, "el próximo viernes" the first to come, "last Friday" the last one gone.
+    `day` is the epoch of the day on which it was said.  Weeks begin on Monday; "next Friday", "в
+    следующую пятницу" and "el próximo viernes" are that of the next week, "this coming Friday" the
+    first to come, "last Friday" the last one gone.
 
     >>> sunday = epoch("2026-11-29")
     >>> dated("We met yesterday", sunday)
@@ -1836,7 +1838,8 @@ def dated(text: str, day: float) -> tuple[str, float | None]:
         unit, count = _MEANT[fold(match["of"])], fold(groups.get("n") or "1")
         n = int(_NUMBERS.get(count, count if count.isdigit() else "1"))
         if how == "in" and said_in_past or (
-                unit.isdigit() if how in ("ago", "in") else unit == "day"):     # "my last day"
+                unit.isdigit() if how in ("ago", "in") else unit == "day" or (  # "my last day"
+                    how == "coming" and not unit.isdigit())):
             return match[0]
         if how == "day":
             unit, n = "day", int(unit)
@@ -1869,13 +1872,27 @@ rule en from now on,? (?:please|always|never|don't|all|every|no|only|we|i|DO_EN)
   |going forward,? .{4}|(?:always|never) (?:DO_EN)\b(?! (?:so|it|up)\b).{3}
   |(?:DO_EN)\b.* from now on$
 rule ru (?:отныне|впредь|с этого момента),? (?:(?:не )?DO_RU|все|мы|только|всегда|никогда)\b.{3}
-  |(?:всегда|никогда не) DO_RU\b(?!.* никогда).{3}|DO_RU,?(?: пожалуйста,?)? впредь\b
+  |(?:всегда DO_RU|никогда не (?:DO_RU|NOT_RU))\b(?!.* никогда).{3}
+  |DO_RU,?(?: пожалуйста,?)? впредь\b
 rule es (?:a partir de ahora|de ahora en adelante),? (?:(?:no )?DO_ES|siempre|nunca|l[oa]s)\b.{4}
-  |siempre DO_ES\b(?! l[ae] mism[oa]).{3}|nunca (?!antes|digas)\w{2,}[ae]s\b.{3}
+  |siempre DO_ES\b(?! l[ae] mism[oa]).{3}
+  |nunca (?!(?:antes|digas|sabes|puedes|tienes|eres|vas|haces|quieres|dices|vienes|crees|ves
+  |entiendes|ganas|llegas|escuchas)\b)\w{2,}[ae]s\b.{3}
 like en (?:i|we)(?:'d| would)?(?: \w+ly| now)* prefer CLEAR|i(?:'d| would) rather CLEAR
   |i like (?:my|the|your) (?:\w+ ){1,3}(?:short|brief|long|detailed|simple|formal|black|hot|cold)\b
+  |(?:i|we)(?: \w+ly| also| just)* (?:(?:don't |do not )?(?:like|love|enjoy)|hate|dislike
+  |can't stand) (?!(?:you|your|my|our|the|how|what|where|when|who|her|him|his|all|any|some|more|most
+  |every\w*|\w+ing (?:you|to)|to (?:know|see|hear|say|ask|be|bother|admit)|option|plan
+  |version)\b)CLEAR
 like ru (?:(?:я|мы) )?(?:обычно )?предпочита(?:ю|ем) CLEAR|мне больше нрав[ия]тся CLEAR
+  |(?:(?:я )?(?:не |очень |просто )*(?:люблю|обожаю|ненавижу)|мне (?:не |очень )*нрав[ия]тся)
+   (?!(?:тебя|вас|тво\w+|ваш\w*|эт\w+|так\w*|иде\w+|вариант\w*|план\w*|подход\w*|он\w?|вс[её]
+  |больше|говорить|перв\w+|втор\w+|(?:как|что|когда|где)\b.*)\b)CLEAR
 like es (?:yo )?(?:prefiero|preferimos|preferiría) CLEAR|me gustan? más CLEAR
+  |(?:(?:a mí )?(?:no )?me (?:gustan?|encantan?)(?: mucho)?|odio|detesto|adoro) (?!(?:tus?|sus?|te
+  |vuestr\w+|c[óo]mo|que|cuando|donde|más|mucho|saber|ver|decir|nada|tod[oa]s?|(?:el|la|l[oa]s)
+   (?:idea|plan|resultado|opción|diseño|enfoque|propuesta|primer\w*|segund\w*|nuev\w+|otr\w+
+  |texto|versión|que))\b)CLEAR
 choice en we(?:'ve| have)?(?: \w+ly)? (?:decided|agreed)(?: not)? (?:to|that|on) (?!it\b|that\b)\w
   |(?:decision|decided): \w
 choice ru мы (?:\w+ )?(?:решили|договорились)(?:, что| (?:\w+ )?\w+(?:ть|ти|чь)(?:ся)?\b)
@@ -1896,16 +1913,21 @@ email ru мо[яй] (?:почта|e-?mail)\W+\S+@\S
 email es mi (?:correo|e-?mail) es \S+@\S
 event en (?:[\w ]{3,25},? )?(?:i|we)(?:'ve| have)?(?: just)? (?!want|hop|need|was )(?:\w*[^e\W]ed
   |was|were|had|did|PAST)\b(?! (?:it|that|this|them)\b).{4}|(?:the|my|our) (?:[\w'’-]+ ){1,4}
-  (?:(?:is|was) (?:moved|scheduled|postponed|due|on|today|tomorrow|next)|starts|ends|moved)\b
+  (?:(?:is|was) (?:moved|scheduled|postponed|due|on|today|tomorrow|next|this)|starts|ends|moved)\b
 event ru (?:[\w ]{3,25} )?(?:(?:я|мы) (?:\w+ )?\w{2,}(?:л[аи]?|л[аи]?с[ья])\b|у (?:нас|меня) \w)
-event es (?:[\w ]{3,25} )?(?:he|hemos|fui|tuve|hice|\w{2,}(?:[ai]mos|é|í))\b.{4}
+  |(?:(?:моя?|мо[её]|наш[аеи]?) )?(?:встреча|созвон|релиз|демо|дедлайн|экзамен|рейс|собеседование
+  |отпуск|поездка|свадьба)\b
+event es (?:[\w ]{3,25} )?(?:he|hemos|fui|tuve|hice|\w{2,}(?:[ai]mos|é|í)
+  |(?:me|nos) \w{2,}(?:aron|ieron|ó))\b.{4}
   |(?:la|el|mi|nuestr[oa]) (?:\w+ ){1,4}(?:es|será|empieza|termina)\b
 """
 _PARTS = r"""
 DO_EN add|answer|ask|avoid|build|call|check|commit|create|delete|deploy|do|explain|format|give
   |include|keep|make|merge|push|put|read|remove|reply|run|save|send|show|start|tag|test|update|use
-  |verify|wait|write
+  |verify|wait|write|touch|rename|review|respond|mention|edit|modify|install|rebase|summari[sz]e
+  |cite|confirm|store|log|print|share|publish|overwrite
 DO_RU (?!теперь)\w{2,}(?:[аяую]й|[иьй]те|[шщджсрн]и|[вр]ь)
+NOT_RU (?!очень\b)\w{2,}(?:[^л\W]и|[^ш\W]ь)(?:те)?(?:с[ья])?
 DO_ES (?:añade|comprueba|ejecuta|escribe|evita|explica|haz|incluye|pon|pregunta|responde|revisa|usa)
 ASKED (?P<rest>CLEAR.+)
 NAME (?P<name>CAP[\w'’-]*(?: CAP[\w'’-]*){0,2})
@@ -1935,13 +1957,13 @@ _AXES = {stem(fold(word)): name for word, name in _table("""@length: short brief
 краткие короткие подробные длинные cortas largas detalladas; @language: english russian spanish
 английски русски испански inglés ruso español; @indent: tabs spaces табы пробелы; @shade: dark
 light тёмная светлая; @hour: morning evening утром вечером; answer: answer reply response ответы
-respuestas; : prefer rather like always over предпочитаю всегда больше нравится prefiero
-siempre""").items()}
+respuestas; -: hate dislike stand ненавижу odio detesto; : prefer rather like love enjoy always over
+предпочитаю люблю обожаю всегда больше нравится prefiero siempre""").items()}
 _WORK = Regex(r"\b(?:you|answer|repl|respon|code|commit|test|report|format|bullet|list|tabs|ответ"
               r"|отвеча|код|коммит|отч[её]т|письм|спис|respuesta|código|informe)", re.I)
 _OWN_WORDS = Regex(r"\b(?:i|i'\w+|my|me|we|we'\w+|our|us|let's|я|мы|мне|меня|мо[йяиёею]\w*|наш\w*"
-                   r"|на[мс]|давай|живу|предпочитаю|yo|mis?|nos|prefiero|vivo|he|\w+[aei]mos)\b",
-                   re.I)
+                   r"|на[мс]|давай|живу|предпочитаю|люблю|обожаю|ненавижу|yo|mis?|nos|prefiero|odio"
+                   r"|detesto|adoro|vivo|he|\w+[aei]mos)\b", re.I)
 _OPENER = Regex(r"(?:(?:ok(?:ay)?|please|also|and|but|so|btw|yeah|well|yes|thanks|hi|hello|hey"
                 r"|there|пожалуйста|и|а|но|кстати|да|ок|спасибо|также|привет|здравствуй(?:те)?"
                 r"|добрый день|y|pero|por favor|vale|gracias|además|también|por cierto|sí|hola)"
@@ -1953,6 +1975,28 @@ _IDLE = Regex(
     r"|might|said|says?|told|according to|wrote|asked|если бы|допустим|предположим|представь"
     r"|может быть|возможно|наверное|сказал[аи]?|говор[ия]т|по словам|просил[аи]?|supón|imagin\w+"
     r"|quizás?|tal vez|dijo|dicen?|según)\b|[{}<>]|[=!]=|\w\(.*\)|;$", re.I)
+# How what follows is brought in as no word of the user's own: begun so, or a line ending in ":".
+_TOLD = Regex(
+    r"(?:(?:(?:can|could|would|will) (?:you|we)|help me|let's|i (?:want|need) you to|now|just|then"
+    r"|first|можешь|можете|помоги(?:те)?(?: мне)?|давай(?:те)?|¿?(?:puedes|podrías|vamos a|ayúdame a"
+    r"|quiero que))\W+(?:please |пожалуйста,? )?)*(?:(?:translat|quot(?:e|ing)\b|assum|pretend"
+    r"|imagine|suppos|for (?:example|instance)|e\.g|proofread|paraphras|rephras|rewrit|role-?play"
+    r"|act as|repeat after|перевед|перевес|переводи|процитир|цитир|предполож|допустим|представь"
+    r"|притвор|вообрази|например|перефразир|перепиш|вычита|сочини|traduc|traduz|cita[rd]?\b|supon[^g]"
+    r"|supong[ao][^ ]|supón|imagin|fing[eiu]|por ejemplo|parafras|reescrib)|(?:write|draft|compose"
+    r"|напиш|escrib|redacta)\w*(?: \w+){0,4} (?:stor(?:y|ies)|poem|letter|e-?mail|essay|dialog"
+    r"|speech|song|scene|monolog|novel|diary|article|bio|рассказ|стих|письм|эссе|сказк|диалог|песн"
+    r"|сцен|монолог|роман|стать|cuento|historia|carta|correo|poema|ensayo|diálogo|canción|escena"
+    r"|monólogo|novela|artículo)|[^.:]{0,80}\b(?:this|following|text|letter|e-?mail|sentence"
+    r"|paragraph|passage|article|said|says|wrote|эт(?:о|от|у)|следующ\w+|текст\w*|письм\w|абзац"
+    r"|est[ea]|siguiente|texto|carta|frase|párrafo|correo|dijo|dice|decía)\b[^.:]{0,30}: )", re.I)
+_OWN_HEAD = Regex(
+    r"\b(?:about (?:me|us|myself)|(?:my|our|these) (?:\w+ )?(?:rules|preferences|decisions|details"
+    r"|conventions|requirements)|rememb\w+|keep in mind|from now on|(?:о|обо|про) (?:себе|мне|нас"
+    r"|себя|меня)|(?:мои|наши|эти) (?:\w+ )?(?:правила|предпочтения|решения|данные|требования)"
+    r"|запомни\w*|учти\w*|(?:sobre|acerca de) (?:mí|nosotros)|(?:mis|nuestr[oa]s|estas) (?:\w+ )?"
+    r"(?:reglas|preferencias|decisiones|datos|normas)|recuerda|ten en cuenta)\b|^(?:rules"
+    r"|preferences|decisions|правила|предпочтения|решения|reglas|preferencias|decisiones):", re.I)
 # What may follow a plain statement in its sentence: ", can you help me with it?"
 _TAIL = Regex(r",? (?:(?:and|but|so) )?(?:(?:can|could|would) you|how (?:can|do|should)|should i"
               r"|what |i'm (?:not sure|unsure|wondering|thinking)|можешь|как |puedes|¿).*", re.I)
@@ -1963,12 +2007,19 @@ _BREAK = Regex(r"(?<=[.!?…])(?<!\b(?:Dr|Mr|St|.g|.e)\.)\s+|\s*\n\s*(?:(?:[-*�
 
 
 def _units(text: str) -> Iterator[str]:
-    """The sentences of a message, without code and cited lines; a long quotation is one sign."""
+    """The sentences of a message, without code and cited lines; a long quotation is one sign.
+    What brings in words of others ends them, unless a cited block follows it."""
     text = _QUOTATION.sub(lambda quote: "\0" if quote[0].count(" ") > 2 else quote[0],
-                          _FENCED.sub("\n", text))
-    for unit in _BREAK.split(_GREETING.sub(r"\1,", text)):
-        unit = _TAIL.sub("", unit[:400])
-        if not _IDLE.search(unit):
+                          _FENCED.sub("\n\0\n", text))
+    told = False
+    for unit in filter(str.strip, _BREAK.split(_GREETING.sub(r"\1,", text))):
+        if told and unit != "\0":
+            return
+        head, unit = unit.rstrip()[-1] == ":", _TAIL.sub("", unit[:400])
+        idle = bool(_IDLE.search(unit))
+        told = "\0" not in unit and (head and (idle or not _OWN_HEAD.search(unit)) or bool(
+            _TOLD.match(unit, _OPENER.match(unit).end())))
+        if not (head or idle):
             yield unit.strip(" -*•.,;!")
 
 
@@ -2001,7 +2052,7 @@ def _topic(text: str) -> str | None:
     """What a short wish is about, with its choice left open; None where that is unknown."""
     words = {_AXES.get(word, word) for word in content(text)} - {""}
     known = len(words) < 5 and any(word[0] == "@" for word in words)
-    known = known and "not" not in facts(text).signs        # "not in English" chooses nothing
+    known = known and "-" not in words and "not" not in facts(text).signs   # chooses nothing
     return f"wish.{' '.join(sorted(words))}" if known else None
 
 
