@@ -55,7 +55,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import lru_cache
-from heapq import nlargest
+from heapq import heapify, heappop, heappush, nlargest
 from itertools import accumulate, islice, permutations
 from operator import eq, ge, gt, le, lt, mul, ne
 from types import SimpleNamespace
@@ -1760,9 +1760,10 @@ def scope_key(name: str) -> str:
 # === 11b. Extraction ==============================================================================
 # What a conversation states outright, found without a model: requests to remember, rules, wishes,
 # who the user is, decisions, dated events.  A wrong memory costs more than a missed one: a row of
-# the table holds where a sentence begins, and what is asked, quoted, supposed, denied or told of
-# others is passed over, and so is all that a message brings in as such.  A sentence stays in its own words, its speaker before it where it says "I"
-# ("User: I prefer tea"): each word changed would be a difference to the gate.  O(length).
+# the table holds where a sentence begins, and what is asked, quoted, supposed, denied, of others or
+# brought in as such is passed over.  A sentence stays in its own words, its speaker before it
+# where it says "I" ("User: I prefer tea"): each word changed would be a difference to the gate.
+# O(length).
 
 class Proposal(Record):
     """A fact or rule that a conversation states, on its way to the gate."""
@@ -1978,8 +1979,8 @@ _IDLE = Regex(
 # How what follows is brought in as no word of the user's own: begun so, or a line ending in ":".
 _TOLD = Regex(
     r"(?:(?:(?:can|could|would|will) (?:you|we)|help me|let's|i (?:want|need) you to|now|just|then"
-    r"|first|можешь|можете|помоги(?:те)?(?: мне)?|давай(?:те)?|¿?(?:puedes|podrías|vamos a|ayúdame a"
-    r"|quiero que))\W+(?:please |пожалуйста,? )?)*(?:(?:translat|quot(?:e|ing)\b|assum|pretend"
+    r"|first|можешь|можете|помоги(?:те)?(?: мне)?|давай(?:те)?|¿?(?:puedes|podrías|vamos a|ayúdame"
+    r" a|quiero que))\W+(?:please |пожалуйста,? )?)*(?:(?:translat|quot(?:e|ing)\b|assum|pretend"
     r"|imagine|suppos|for (?:example|instance)|e\.g|proofread|paraphras|rephras|rewrit|role-?play"
     r"|act as|repeat after|перевед|перевес|переводи|процитир|цитир|предполож|допустим|представь"
     r"|притвор|вообрази|например|перефразир|перепиш|вычита|сочини|traduc|traduz|cita[rd]?\b|supon[^g]"
@@ -2541,7 +2542,7 @@ SQL_ALLOWED = f"""SELECT id FROM traces WHERE scope_id {SQL_IN.replace("?", ":sc
     coalesce(:start, -1e12) AND coalesce(:end, 1e12)
     AND (:origins IS NULL OR coalesce(json_extract(meta, '$.role'), origin)
         {SQL_IN.replace("?", ":origins")})
-    AND (:tags = '[]' OR NOT EXISTS(
+    AND (:tags = '[]' OR instr(tags, :tag) AND NOT EXISTS(
         SELECT value FROM json_each(:tags) EXCEPT SELECT value FROM json_each(tags)))
     AND CASE WHEN :as_of IS NULL THEN :old OR valid_to IS NULL OR superseded_by IS NOT NULL ELSE
     coalesce(valid_from, created_at) <= :as_of AND (valid_to IS NULL OR valid_to > :as_of) END"""
@@ -3628,7 +3629,10 @@ class _Brain:
             store.event(at, op, scope_id, None, data)
             if scope_id is not None:
                 store.mark_day(scope_id, at)
-            for source, target in linkable(rows[ident] for ident in ids[:5] if ident in rows):
+            sure = data.get("confidences", ())      # a search that refuses nothing returns noise
+            fit = [rows[ident] for ident, confidence in zip(ids[:5], sure, strict=False)
+                   if confidence >= LESSON and ident in rows]
+            for source, target in linkable(fit):
                 store.link(source, target, "recalled", at, eligible=self.config.link_corecall)
 
 
@@ -4260,7 +4264,8 @@ class _Recall:
             return None
         return frozenset(row[0] for row in self.store.run(
             SQL_ALLOWED, scopes=to_json(self.filled), kind=kind, as_of=self.as_of, start=start,
-            end=end, old=self.include_superseded, tags=to_json(tags),
+            end=end, old=self.include_superseded, tags=to_json(tags), tag=to_json(
+                tags[0] if tags else ""),
             origins=to_json(origins) if origins else None))
 
     def _accept(self, idents: Sequence[int], votes: Mapping[int, float],
@@ -5781,6 +5786,7 @@ CORE = {"persona": "who the agent is and how it speaks",
         "human": "what is known of the user", "task": "what is being done now"}
 _ROLE_OF = {"user": "user", "agent": "assistant", "tool": "tool"}
 PAGE_SHARE, RULES_SHARE, SUMMARY_SHARE = 0.25, 0.15, 0.1    # shares of the cap, each at most
+REPEATED = 0.9                      # of its worth a summary's line loses if nothing in it is new
 EVICT_TO = 0.7                      # share of the cap that is left when it was passed
 
 
@@ -5806,6 +5812,28 @@ def salience(sentence: str) -> float:
     marked = sum(any(map(str.isdigit, word)) or word[:1].isupper() for word in words[1:])
     asked = 0.5 if sentence.rstrip().endswith("?") else 1.0
     return asked * (len(set(content(sentence))) + 2 * marked) / math.sqrt(len(words) + 4)
+
+
+def most_telling(lines: Iterable[str]) -> Iterator[str]:
+    """The lines by salience behind their "[...] ", less for words that lines before them hold; the
+    first of equals first.
+
+    >>> [*most_telling(["[1] Bay 7 holds tar", "[2] Bay 7 holds tar too", "[3] Rope costs 9"])]
+    ['[1] Bay 7 holds tar', '[3] Rope costs 9', '[2] Bay 7 holds tar too']
+    """
+    told, heap = set[str](), list[tuple[float, int, float, set[str], str]]()
+    for at, line in enumerate(lines):
+        said = line.partition("] ")[2] or line
+        heap.append((-salience(said), at, salience(said), {*content(said)}, line))
+    heapify(heap)
+    while heap:
+        _, at, worth, words, line = heappop(heap)
+        score = -worth * (1 - REPEATED * len(words & told) / (len(words) or 1))
+        if heap and (score, at) > heap[0][:2]:      # it lost worth since it was looked at
+            heappush(heap, (score, at, worth, words, line))
+        else:
+            told |= words
+            yield line
 
 
 def places_of(part: str, text: str) -> list[int]:
@@ -6040,6 +6068,16 @@ def agent_blocks(data: object) -> list[dict[str, Any]]:
     raise InvalidInput(f"{_shown(data)} is neither a Letta agent file nor {{label: text}}")
 
 
+# A turn by its id, or by what a record cites (the project's before a global one); those beside it.
+_SQL_TURN = f"""SELECT session_id, scope_id, t.id FROM traces t JOIN scopes s ON s.id = scope_id
+    WHERE t.id = ? AND log_of > 0 AND scope_id {SQL_IN}"""
+_SQL_CITED_TURN = _SQL_TURN.replace("t.id = ?", "session_id = ? AND turn_id = ?") + """
+    ORDER BY log_of = 1, t.id LIMIT 1"""
+_SQL_AFTER = f"""{SQL_TRACE} WHERE session_id = ? AND scope_id = ? AND id > ?
+    ORDER BY id LIMIT ?"""
+_SQL_BEFORE = _SQL_AFTER.replace("id > ?", "id <= ?").replace("BY id", "BY id DESC")
+
+
 class _Turn(Record):
     """A turn in the queue: its record, and what of it the prompt shows at what price."""
 
@@ -6124,7 +6162,8 @@ class MainContext:
         for row in rows:
             self._queue.append(self._turn(record(row, retention=float(row["strength"]))))
             self._last = row["id"]
-        self._queue = [t for t in self._queue if t.item.memory_id > self._state["out"]]
+        if self._queue and self._queue[0].item.memory_id <= self._state["out"]:
+            self._queue = [t for t in self._queue if t.item.memory_id > self._state["out"]]
 
     def _save(self) -> None:
         """Write the state, inside a write transaction."""
@@ -6220,7 +6259,7 @@ class MainContext:
                     for row in store.rows(SQL_BRIEF, scope, "procedural", 40)]
         lines = {f"- #{row['id']} {one_line(row['text'], 400)}": row["id"]
                  for row in sorted(rows, key=lambda row: -row["strength"])}
-        return sorted([*lines][:self._within(room, lines)], key=lines.__getitem__)
+        return sorted(self._within(room, lines), key=lines.__getitem__)
 
     def prefix(self) -> str:
         """The start of the prompt: core blocks and rules.  Its bytes change only when they do."""
@@ -6263,6 +6302,10 @@ class MainContext:
         found: list[dict[str, Any]] = [
             {"role": "system", "content": "\n\n".join(filter(None, [self.prefix(), self.tail()]))}]
         home, room = self._homes(), int(self.cap * self._share)
+        answered: dict[int, set[Any]] = {}      # ids of its calls, by the place of a turn
+        for at, turn in enumerate(self._queue):
+            if home[at] != at:
+                answered.setdefault(home[at], set()).add(turn.item.meta.get("call_id"))
         for at, turn in enumerate(self._queue):
             item, shown, role = turn.item, turn.shown, turn.role
             if role == "tool" and (home[at] == at or not item.meta.get("call_id")):
@@ -6270,9 +6313,8 @@ class MainContext:
             if turn.role == "tool" or not item.trusted:
                 shown = "\n".join(_turn_lines(item, turn.role, shown))
             message: dict[str, Any] = {"role": role, "content": shown}
-            answered = {other.item.meta.get("call_id") for other, of in zip(
-                self._queue, home, strict=True) if of == at and other is not turn}
-            if calls := [call for call in item.meta.get("calls", ()) if call["id"] in answered]:
+            if calls := [call for call in item.meta.get("calls", ())
+                         if call["id"] in answered.get(at, ())]:
                 asked = called(item.meta["calls"])
                 message["content"] = "" if item.text == asked else shown.removesuffix(asked)
                 told = [to_json(call["arguments"]) for call in calls]
@@ -6384,17 +6426,20 @@ class MainContext:
             dropped.append(pages.pop(0))
             total -= self._count("\n".join(self._page_lines(dropped[-1])))
         left = [*accumulate((-turn.tokens for turn in self._queue), initial=total)]
-        home = self._homes()            # a call and its results leave together
-        whole = [at for at in range(size) if min(home[at:]) >= at]
+        # A call and its results leave together: none after a cut has its home before it.
+        first = [*accumulate(reversed(self._homes()), min)][::-1]
+        whole = [at for at in range(size) if first[at] >= at]
         cut = next((at for at in whole if left[at] <= aim and size - at <= most), whole[-1])
         if left[cut] > self.cap:
             dropped += pages
         return (dropped, cut) if cut or dropped else None
 
-    def _within(self, room: float, lines: Collection[str]) -> int:
-        """How many of the first lines fit into so many tokens."""
-        spent = accumulate(map(self._count, lines))
-        return next((n for n, cost in enumerate(spent) if cost > room), len(lines))
+    def _within(self, room: float, lines: Iterable[str]) -> Iterator[str]:
+        """The lines that fit into so many tokens, each where those before it leave room for it."""
+        for line in lines:
+            if (cost := self._count(line)) <= room:
+                room -= cost
+                yield line
 
     def _summary(self, gone: Sequence[Item]) -> list[list[Any]]:
         """[ids, line] of the summary when some turns leave: what was there, and what they add."""
@@ -6408,16 +6453,15 @@ class MainContext:
             if text and not suspicion(text):
                 of = [*(ident for ids, _ in before for ident in ids), *(i.memory_id for i in gone)]
                 return [[of[-READ_KEPT:], text[:self._fitting(text, 0, int(room))]]]
-        lines = [(salience(line), ids, line) for ids, line in before]
+        lines = {line: ids for ids, line in before}
         for item in trusted:
             if item.origin in TRUSTED and not item.meta.get("calls"):
                 who = item.speaker or _ROLE_OF[item.origin]
                 best = max(sentences(item.text), key=salience, default="")
                 line = f"[#{item.memory_id}, turn {item.turn_id}] {who}: {best}"
-                lines.append((salience(best), [item.memory_id], one_line(line, 240)))
-        ranked = sorted(lines, key=lambda one: (-one[0], -one[1][-1]))
-        fit = self._within(room, [line for _, _, line in ranked])
-        return sorted([ids, line] for _, ids, line in ranked[:fit])
+                lines[one_line(line, 240)] = [item.memory_id]
+        ranked = most_telling(sorted(lines, key=lambda line: -lines[line][-1]))
+        return sorted([lines[line], line] for line in self._within(room, ranked))
 
     # --- external context ---
 
@@ -6522,12 +6566,16 @@ class MainContext:
         """The turns around one in its session, `n` on either side; of a record, around the turn
         that it cites."""
         _require(isinstance(n, int) and 0 <= n <= 1_000, f"n={_shown(n)} is not from 0 to 1000")
-        item = self._item(memory_id)        # a project's session may have a global one's name
-        scope = None if item.scope == f"{GLOBAL} (conversation)" else self.scope
-        turns = self.hippo.replay(item.session_id, scope=scope) if item.session_id else []
-        places = [at for at, turn in enumerate(turns) if turn.memory_id == item.memory_id] or [
-            at for at, turn in enumerate(turns) if turn.turn_id == item.turn_id]
-        return self._seen(turns[max(0, places[0] - n):places[0] + n + 1] if places else [item])
+        item, store = self._item(memory_id), self.hippo.store
+        with store.reading():
+            logs = to_json(store.visible(self.scope, False, logs=True))
+            turn = store.row(_SQL_TURN, item.memory_id, logs) or store.row(
+                _SQL_CITED_TURN, item.session_id, item.turn_id, logs)
+            rows = [] if turn is None else [row for side, most in ((_SQL_BEFORE, n + 1),
+                                                                   (_SQL_AFTER, n))
+                                            for row in store.rows(side, *turn, most)]
+            turns = records(self.hippo, sorted(rows, key=lambda row: row["id"]))
+        return self._seen(turns or [item])
 
     def cited(self, answer: str) -> Cited:
         """The records that an answer cites as #12 or [#12], and which of them were read here."""
