@@ -3678,10 +3678,15 @@ def id_list(value: object, name: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(ids))
 
 
+def listed(values: object, name: str) -> list[Any]:
+    """A list of an iterable, or of one text; InvalidInput for the rest."""
+    _require(isinstance(values, Iterable), f"{name}={_shown(values)} is no list")
+    return [values] if isinstance(values, str) else [*values]       # type: ignore[misc]
+
+
 def tag_list(tags: Iterable[str]) -> tuple[str, ...]:
     """Distinct tags, sorted; each 1 to 100 characters on one line."""
-    tags = [tags] if isinstance(tags, str) else list(tags)
-    for tag in tags:
+    for tag in (tags := listed(tags, "tags")):
         _require(isinstance(tag, str) and 0 < len(tag.strip()) <= 100 and not _CONTROL.search(tag),
                  f"tags: {_shown(tag)} is not a word of 1 to 100 characters on one line")
     return tuple(sorted({clean(tag).strip() for tag in tags}))
@@ -5357,8 +5362,7 @@ class Hippocampus(_Brain):
 
         `roles` are user, assistant, tool, system; `start` and `end` bound when a turn was said.
         """
-        roles = [roles] if isinstance(roles, str) else list(roles)
-        for role in roles:
+        for role in (roles := listed(roles, "roles")):
             _require(isinstance(role, str) and role in ROLES,
                      f"roles: {_shown(role)}; there are {', '.join(ROLES)}")
         return _recalled(self, query, k=k, scope=scope, log=True, start=start, end=end,
@@ -6225,7 +6229,7 @@ class MainContext:
         """
         _require(isinstance(role, str) and role in ROLES,
                  f"role={_shown(role)}; give one of {', '.join(ROLES)}")
-        calls = [*calls]
+        calls = listed(calls, "calls")
         _require(all(isinstance(part, Mapping) for part in (meta or {}, *calls)) and all(
             isinstance(part, str) for part in (text, result or "", reasoning, call_id or "", *(
                 one for call in calls for one in (call.get("name"), call.get("id") or "")))),
@@ -6579,6 +6583,7 @@ class MainContext:
 
     def cited(self, answer: str) -> Cited:
         """The records that an answer cites as #12 or [#12], and which of them were read here."""
+        _require(isinstance(answer, str), f"answer={_shown(answer)} is no text")
         ids = tuple(dict.fromkeys(int(ident) for ident in re.findall(r"#(\d{1,18})\b", answer)))
         with self.hippo.store.reading():
             rows = self.hippo.store.traces(ids)

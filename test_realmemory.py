@@ -3463,7 +3463,9 @@ def test_any_session_id_is_resumed_by_the_same_one(hippo, name):
     lambda m: m.page_in("#1", -1), lambda m: m.page_in("#1", 10**9), lambda m: m.page_in("#1", "0"),
     lambda m: m.page_in("1,1, 2"), lambda m: m.page_in(None), lambda m: m.page_in("all"),
     lambda m: m.page_in(99), lambda m: m.page_out("#99"), lambda m: m.delete("#1,#99"),
-    lambda m: m.around(1, -1), lambda m: m.around(1, 10**9),
+    lambda m: m.around(1, -1), lambda m: m.around(1, 10**9), lambda m: m.cited(math.nan),
+    lambda m: m.conversation_search("x", roles=True), lambda m: m.add("user", "x", calls=5),
+    lambda m: m.archival_memory_insert("x", tags=5),
     lambda m: m.conversation_search("x", roles=["root"]),
     lambda m: m.conversation_search("x", roles=[["user"]]),
     lambda m: m.conversation_search("x", top_k=10**9), lambda m: m.archival_memory_search("x", 0),
@@ -3659,6 +3661,31 @@ def test_a_summary_quotes_the_telling_turns_with_their_ids_and_stays_the_same(hi
     assert "8443" in tail and main.usage()["evictions"] > 2         # kept from summary to summary
     assert all(ident in line[0] for ident, line in zip(facts, main._state["summary"], strict=False))
     assert tail == context(hippo, cap=700).tail()
+
+
+def test_repeated_filler_and_a_line_too_long_keep_no_new_fact_out_of_the_summary(hippo):
+    main = context(hippo, cap=900)
+
+    def fill():
+        for i in range(40):
+            main.add("user", f"Weather in Bay {i}: Fog, Rain, Wind and Hail at the Old Stone Quay")
+
+    fill()
+    facts = [main.add("user", f"{fact}.") for fact in (
+        "the gateway listens on 8443", "goats eat hay, oats and old shoes", "paint dries by June")]
+    fill()
+    assert all(f"[#{fact}," in main.tail() for fact in facts)
+    assert main.tail() == context(hippo, cap=900).tail()
+    long, short = f"[1] {'Kiln Anvil ' * 40}", "[2] hay is dry"
+    assert [*main._within(20, [long, short])] == [short]
+
+
+def test_a_long_rule_does_not_keep_shorter_ones_out_of_the_prefix(hippo):
+    main = context(hippo, cap=600)
+    long = hippo.remember(f"Always {'check the kiln twice ' * 60}", kind="procedural").memory_id
+    hippo.reflect(long, 1.0)
+    short = hippo.remember("Never paint in rain", kind="procedural").memory_id
+    assert f"- #{short} " in main.prefix() and f"- #{long} " not in main.prefix()
 
 
 @pytest.mark.parametrize("bad", [
@@ -4274,6 +4301,29 @@ def test_replay_keeps_calls_and_results_in_order_and_around_shows_the_turns_besi
     assert [i.turn_id for i in main.around(record, 1)] == ["15", "16", "17"]
     lone = hippo.remember("Said nowhere").memory_id
     assert ids(main.around(lone)) == [lone]
+
+
+def test_around_reads_the_turns_beside_one_and_no_others(hippo, monkeypatch):
+    main = context(hippo, cap=300)
+    turns = [main.add("user", f"Crate {i}") for i in range(40)]
+    context(hippo, "other").add("user", "beside")
+    read, real = [], rm.records
+    monkeypatch.setattr(rm, "records", lambda brain, rows: read.extend(rows) or real(brain, rows))
+    for at, n, expected in ((20, 2, turns[18:23]), (0, 3, turns[:4]), (39, 1, turns[38:])):
+        assert ids(main.around(turns[at], n)) == expected
+    assert len(read) == 11 + 3
+
+
+def test_what_a_search_that_refuses_nothing_returned_as_noise_is_not_bound(hippo):
+    put(hippo, "The kiln burns at 900 degrees", "The boat of Ruth is blue", "A goat eats hay")
+    main = context(hippo)
+    found = main.archival_memory_search("was it the zebra, ocelot, quince or yew that Ruth ate?")
+    assert len(found) > 1
+    hippo.flush(1.0)
+    assert hippo.store.value("SELECT count(*) FROM links") == 0
+    main.archival_memory_search("kiln burns degrees, goat eats hay")
+    hippo.flush(1.0)
+    assert hippo.store.value("SELECT count(*) FROM links WHERE kind = 'recalled'") > 0
 
 
 def test_a_record_cites_its_session_and_the_users_latest_turn(hippo):
