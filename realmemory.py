@@ -5790,7 +5790,6 @@ CORE = {"persona": "who the agent is and how it speaks",
         "human": "what is known of the user", "task": "what is being done now"}
 _ROLE_OF = {"user": "user", "agent": "assistant", "tool": "tool"}
 PAGE_SHARE, RULES_SHARE, SUMMARY_SHARE = 0.25, 0.15, 0.1    # shares of the cap, each at most
-REPEATED = 0.9                      # of its worth a summary's line loses if nothing in it is new
 EVICT_TO = 0.7                      # share of the cap that is left when it was passed
 
 
@@ -5819,8 +5818,8 @@ def salience(sentence: str) -> float:
 
 
 def most_telling(lines: Iterable[str]) -> Iterator[str]:
-    """The lines by salience behind their "[...] ", less for words that lines before them hold; the
-    first of equals first.
+    """The lines by salience behind their "[...] ", times 1 less the square of the share of words
+    that lines before them hold; the first of equals first.
 
     >>> [*most_telling(["[1] Bay 7 holds tar", "[2] Bay 7 holds tar too", "[3] Rope costs 9"])]
     ['[1] Bay 7 holds tar', '[3] Rope costs 9', '[2] Bay 7 holds tar too']
@@ -5832,7 +5831,7 @@ def most_telling(lines: Iterable[str]) -> Iterator[str]:
     heapify(heap)
     while heap:
         _, at, worth, words, line = heappop(heap)
-        score = -worth * (1 - REPEATED * len(words & told) / (len(words) or 1))
+        score = -worth * (1 - (len(words & told) / (len(words) or 1)) ** 2)
         if heap and (score, at) > heap[0][:2]:      # it lost worth since it was looked at
             heappush(heap, (score, at, worth, words, line))
         else:
