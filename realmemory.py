@@ -55,7 +55,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import lru_cache
-from heapq import nlargest, nsmallest
+from heapq import heapify, heappop, heappush, nlargest, nsmallest
 from itertools import accumulate, islice, permutations
 from operator import eq, ge, gt, le, lt, mul, ne
 from types import SimpleNamespace
@@ -1804,9 +1804,10 @@ def scope_key(name: str) -> str:
 # === 11b. Extraction ==============================================================================
 # What a conversation states outright, found without a model: requests to remember, rules, wishes,
 # who the user is, decisions, dated events.  A wrong memory costs more than a missed one: a row of
-# the table holds where a sentence begins, and what is asked, quoted, supposed, denied or told of
-# others is passed over.  A sentence stays in its own words, its speaker before it where it says "I"
-# ("User: I prefer tea"): each word changed would be a difference to the gate.  O(length).
+# the table holds where a sentence begins, and what is asked, quoted, supposed, denied, of others or
+# brought in as such is passed over.  A sentence stays in its own words, its speaker before it
+# where it says "I" ("User: I prefer tea"): each word changed would be a difference to the gate.
+# O(length).
 
 class Proposal(Record):
     """A fact or rule that a conversation states, on its way to the gate."""
@@ -1830,7 +1831,8 @@ _MEANT = {fold(word): name for word, name in {**_DAYS, **_SPANS}.items()}
 # How a relative date is put.
 _DATES = _table("""day: DAY; ago: NUM_SPAN_ago (NUM_)?SPAN_назад hace_NUM_SPAN; in: in_NUM_SPAN
 через_(NUM_)?SPAN dentro_de_NUM_SPAN; last: last_SPAN [вн]а?_прошл..?_SPAN (el|la)_SPAN_pasad[oa];
-next: next_SPAN [вн]а?_следующ.._SPAN; coming: (el|al|la)_pr[óo]xim[oa]_SPAN""")
+next: next_SPAN [вн]а?_следующ.._SPAN (el|al|la)_pr[óo]xim[oa]_SPAN (el|al|la)_SPAN_que_viene;
+coming: this_coming_SPAN [вн]а?_ближайш.._SPAN""")
 # "done in 3 days", "через 3 дня сломался" measure from another day.
 _PAST = Regex(r"\b(?:\w+ed|was|were|had|did|done|took|made|(?!недел)\w{2,}л[аои]?(?:с[ья])?)\b",
               re.I)
@@ -1863,8 +1865,9 @@ def _moment(today: int, unit: str, n: int) -> tuple[str, int]:
 def dated(text: str, day: float) -> tuple[str, float | None]:
     """The text with the date after each relative one, and the day's epoch where it names just one.
 
-    `day` is the epoch of the day on which it was said.  Weeks begin on Monday; "next Friday" is
-    that of the next week, "el próximo viernes" the first to come, "last Friday" the last one gone.
+    `day` is the epoch of the day on which it was said.  Weeks begin on Monday; "next Friday", "в
+    следующую пятницу" and "el próximo viernes" are that of the next week, "this coming Friday" the
+    first to come, "last Friday" the last one gone.
 
     >>> sunday = epoch("2026-11-29")
     >>> dated("We met yesterday", sunday)
@@ -1880,7 +1883,8 @@ def dated(text: str, day: float) -> tuple[str, float | None]:
         unit, count = _MEANT[fold(match["of"])], fold(groups.get("n") or "1")
         n = int(_NUMBERS.get(count, count if count.isdigit() else "1"))
         if how == "in" and said_in_past or (
-                unit.isdigit() if how in ("ago", "in") else unit == "day"):     # "my last day"
+                unit.isdigit() if how in ("ago", "in") else unit == "day" or (  # "my last day"
+                    how == "coming" and not unit.isdigit())):
             return match[0]
         if how == "day":
             unit, n = "day", int(unit)
@@ -1913,13 +1917,27 @@ rule en from now on,? (?:please|always|never|don't|all|every|no|only|we|i|DO_EN)
   |going forward,? .{4}|(?:always|never) (?:DO_EN)\b(?! (?:so|it|up)\b).{3}
   |(?:DO_EN)\b.* from now on$
 rule ru (?:отныне|впредь|с этого момента),? (?:(?:не )?DO_RU|все|мы|только|всегда|никогда)\b.{3}
-  |(?:всегда|никогда не) DO_RU\b(?!.* никогда).{3}|DO_RU,?(?: пожалуйста,?)? впредь\b
+  |(?:всегда DO_RU|никогда не (?:DO_RU|NOT_RU))\b(?!.* никогда).{3}
+  |DO_RU,?(?: пожалуйста,?)? впредь\b
 rule es (?:a partir de ahora|de ahora en adelante),? (?:(?:no )?DO_ES|siempre|nunca|l[oa]s)\b.{4}
-  |siempre DO_ES\b(?! l[ae] mism[oa]).{3}|nunca (?!antes|digas)\w{2,}[ae]s\b.{3}
+  |siempre DO_ES\b(?! l[ae] mism[oa]).{3}
+  |nunca (?!(?:antes|digas|sabes|puedes|tienes|eres|vas|haces|quieres|dices|vienes|crees|ves
+  |entiendes|ganas|llegas|escuchas)\b)\w{2,}[ae]s\b.{3}
 like en (?:i|we)(?:'d| would)?(?: \w+ly| now)* prefer CLEAR|i(?:'d| would) rather CLEAR
   |i like (?:my|the|your) (?:\w+ ){1,3}(?:short|brief|long|detailed|simple|formal|black|hot|cold)\b
+  |(?:i|we)(?: \w+ly| also| just)* (?:(?:don't |do not )?(?:like|love|enjoy)|hate|dislike
+  |can't stand) (?!(?:you|your|my|our|the|how|what|where|when|who|her|him|his|all|any|some|more|most
+  |every\w*|\w+ing (?:you|to)|to (?:know|see|hear|say|ask|be|bother|admit)|option|plan
+  |version)\b)CLEAR
 like ru (?:(?:я|мы) )?(?:обычно )?предпочита(?:ю|ем) CLEAR|мне больше нрав[ия]тся CLEAR
+  |(?:(?:я )?(?:не |очень |просто )*(?:люблю|обожаю|ненавижу)|мне (?:не |очень )*нрав[ия]тся)
+   (?!(?:тебя|вас|тво\w+|ваш\w*|эт\w+|так\w*|иде\w+|вариант\w*|план\w*|подход\w*|он\w?|вс[её]
+  |больше|говорить|перв\w+|втор\w+|(?:как|что|когда|где)\b.*)\b)CLEAR
 like es (?:yo )?(?:prefiero|preferimos|preferiría) CLEAR|me gustan? más CLEAR
+  |(?:(?:a mí )?(?:no )?me (?:gustan?|encantan?)(?: mucho)?|odio|detesto|adoro) (?!(?:tus?|sus?|te
+  |vuestr\w+|c[óo]mo|que|cuando|donde|más|mucho|saber|ver|decir|nada|tod[oa]s?|(?:el|la|l[oa]s)
+   (?:idea|plan|resultado|opción|diseño|enfoque|propuesta|primer\w*|segund\w*|nuev\w+|otr\w+
+  |texto|versión|que))\b)CLEAR
 choice en we(?:'ve| have)?(?: \w+ly)? (?:decided|agreed)(?: not)? (?:to|that|on) (?!it\b|that\b)\w
   |(?:decision|decided): \w
 choice ru мы (?:\w+ )?(?:решили|договорились)(?:, что| (?:\w+ )?\w+(?:ть|ти|чь)(?:ся)?\b)
@@ -1940,16 +1958,21 @@ email ru мо[яй] (?:почта|e-?mail)\W+\S+@\S
 email es mi (?:correo|e-?mail) es \S+@\S
 event en (?:[\w ]{3,25},? )?(?:i|we)(?:'ve| have)?(?: just)? (?!want|hop|need|was )(?:\w*[^e\W]ed
   |was|were|had|did|PAST)\b(?! (?:it|that|this|them)\b).{4}|(?:the|my|our) (?:[\w'’-]+ ){1,4}
-  (?:(?:is|was) (?:moved|scheduled|postponed|due|on|today|tomorrow|next)|starts|ends|moved)\b
+  (?:(?:is|was) (?:moved|scheduled|postponed|due|on|today|tomorrow|next|this)|starts|ends|moved)\b
 event ru (?:[\w ]{3,25} )?(?:(?:я|мы) (?:\w+ )?\w{2,}(?:л[аи]?|л[аи]?с[ья])\b|у (?:нас|меня) \w)
-event es (?:[\w ]{3,25} )?(?:he|hemos|fui|tuve|hice|\w{2,}(?:[ai]mos|é|í))\b.{4}
+  |(?:(?:моя?|мо[её]|наш[аеи]?) )?(?:встреча|созвон|релиз|демо|дедлайн|экзамен|рейс|собеседование
+  |отпуск|поездка|свадьба)\b
+event es (?:[\w ]{3,25} )?(?:he|hemos|fui|tuve|hice|\w{2,}(?:[ai]mos|é|í)
+  |(?:me|nos) \w{2,}(?:aron|ieron|ó))\b.{4}
   |(?:la|el|mi|nuestr[oa]) (?:\w+ ){1,4}(?:es|será|empieza|termina)\b
 """
 _PARTS = r"""
 DO_EN add|answer|ask|avoid|build|call|check|commit|create|delete|deploy|do|explain|format|give
   |include|keep|make|merge|push|put|read|remove|reply|run|save|send|show|start|tag|test|update|use
-  |verify|wait|write
+  |verify|wait|write|touch|rename|review|respond|mention|edit|modify|install|rebase|summari[sz]e
+  |cite|confirm|store|log|print|share|publish|overwrite
 DO_RU (?!теперь)\w{2,}(?:[аяую]й|[иьй]те|[шщджсрн]и|[вр]ь)
+NOT_RU (?!очень\b)\w{2,}(?:[^л\W]и|[^ш\W]ь)(?:те)?(?:с[ья])?
 DO_ES (?:añade|comprueba|ejecuta|escribe|evita|explica|haz|incluye|pon|pregunta|responde|revisa|usa)
 ASKED (?P<rest>CLEAR.+)
 NAME (?P<name>CAP[\w'’-]*(?: CAP[\w'’-]*){0,2})
@@ -1979,13 +2002,13 @@ _AXES = {stem(fold(word)): name for word, name in _table("""@length: short brief
 краткие короткие подробные длинные cortas largas detalladas; @language: english russian spanish
 английски русски испански inglés ruso español; @indent: tabs spaces табы пробелы; @shade: dark
 light тёмная светлая; @hour: morning evening утром вечером; answer: answer reply response ответы
-respuestas; : prefer rather like always over предпочитаю всегда больше нравится prefiero
-siempre""").items()}
+respuestas; -: hate dislike stand ненавижу odio detesto; : prefer rather like love enjoy always over
+предпочитаю люблю обожаю всегда больше нравится prefiero siempre""").items()}
 _WORK = Regex(r"\b(?:you|answer|repl|respon|code|commit|test|report|format|bullet|list|tabs|ответ"
               r"|отвеча|код|коммит|отч[её]т|письм|спис|respuesta|código|informe)", re.I)
 _OWN_WORDS = Regex(r"\b(?:i|i'\w+|my|me|we|we'\w+|our|us|let's|я|мы|мне|меня|мо[йяиёею]\w*|наш\w*"
-                   r"|на[мс]|давай|живу|предпочитаю|yo|mis?|nos|prefiero|vivo|he|\w+[aei]mos)\b",
-                   re.I)
+                   r"|на[мс]|давай|живу|предпочитаю|люблю|обожаю|ненавижу|yo|mis?|nos|prefiero|odio"
+                   r"|detesto|adoro|vivo|he|\w+[aei]mos)\b", re.I)
 _OPENER = Regex(r"(?:(?:ok(?:ay)?|please|also|and|but|so|btw|yeah|well|yes|thanks|hi|hello|hey"
                 r"|there|пожалуйста|и|а|но|кстати|да|ок|спасибо|также|привет|здравствуй(?:те)?"
                 r"|добрый день|y|pero|por favor|vale|gracias|además|también|por cierto|sí|hola)"
@@ -1997,6 +2020,28 @@ _IDLE = Regex(
     r"|might|said|says?|told|according to|wrote|asked|если бы|допустим|предположим|представь"
     r"|может быть|возможно|наверное|сказал[аи]?|говор[ия]т|по словам|просил[аи]?|supón|imagin\w+"
     r"|quizás?|tal vez|dijo|dicen?|según)\b|[{}<>]|[=!]=|\w\(.*\)|;$", re.I)
+# How what follows is brought in as no word of the user's own: begun so, or a line ending in ":".
+_TOLD = Regex(
+    r"(?:(?:(?:can|could|would|will) (?:you|we)|help me|let's|i (?:want|need) you to|now|just|then"
+    r"|first|можешь|можете|помоги(?:те)?(?: мне)?|давай(?:те)?|¿?(?:puedes|podrías|vamos a|ayúdame"
+    r" a|quiero que))\W+(?:please |пожалуйста,? )?)*(?:(?:translat|quot(?:e|ing)\b|assum|pretend"
+    r"|imagine|suppos|for (?:example|instance)|e\.g|proofread|paraphras|rephras|rewrit|role-?play"
+    r"|act as|repeat after|перевед|перевес|переводи|процитир|цитир|предполож|допустим|представь"
+    r"|притвор|вообрази|например|перефразир|перепиш|вычита|сочини|traduc|traduz|cita[rd]?\b|supon[^g]"
+    r"|supong[ao][^ ]|supón|imagin|fing[eiu]|por ejemplo|parafras|reescrib)|(?:write|draft|compose"
+    r"|напиш|escrib|redacta)\w*(?: \w+){0,4} (?:stor(?:y|ies)|poem|letter|e-?mail|essay|dialog"
+    r"|speech|song|scene|monolog|novel|diary|article|bio|рассказ|стих|письм|эссе|сказк|диалог|песн"
+    r"|сцен|монолог|роман|стать|cuento|historia|carta|correo|poema|ensayo|diálogo|canción|escena"
+    r"|monólogo|novela|artículo)|[^.:]{0,80}\b(?:this|following|text|letter|e-?mail|sentence"
+    r"|paragraph|passage|article|said|says|wrote|эт(?:о|от|у)|следующ\w+|текст\w*|письм\w|абзац"
+    r"|est[ea]|siguiente|texto|carta|frase|párrafo|correo|dijo|dice|decía)\b[^.:]{0,30}: )", re.I)
+_OWN_HEAD = Regex(
+    r"\b(?:about (?:me|us|myself)|(?:my|our|these) (?:\w+ )?(?:rules|preferences|decisions|details"
+    r"|conventions|requirements)|rememb\w+|keep in mind|from now on|(?:о|обо|про) (?:себе|мне|нас"
+    r"|себя|меня)|(?:мои|наши|эти) (?:\w+ )?(?:правила|предпочтения|решения|данные|требования)"
+    r"|запомни\w*|учти\w*|(?:sobre|acerca de) (?:mí|nosotros)|(?:mis|nuestr[oa]s|estas) (?:\w+ )?"
+    r"(?:reglas|preferencias|decisiones|datos|normas)|recuerda|ten en cuenta)\b|^(?:rules"
+    r"|preferences|decisions|правила|предпочтения|решения|reglas|preferencias|decisiones):", re.I)
 # What may follow a plain statement in its sentence: ", can you help me with it?"
 _TAIL = Regex(r",? (?:(?:and|but|so) )?(?:(?:can|could|would) you|how (?:can|do|should)|should i"
               r"|what |i'm (?:not sure|unsure|wondering|thinking)|можешь|как |puedes|¿).*", re.I)
@@ -2007,12 +2052,19 @@ _BREAK = Regex(r"(?<=[.!?…])(?<!\b(?:Dr|Mr|St|.g|.e)\.)\s+|\s*\n\s*(?:(?:[-*�
 
 
 def _units(text: str) -> Iterator[str]:
-    """The sentences of a message, without code and cited lines; a long quotation is one sign."""
+    """The sentences of a message, without code and cited lines; a long quotation is one sign.
+    What brings in words of others ends them, unless a cited block follows it."""
     text = _QUOTATION.sub(lambda quote: "\0" if quote[0].count(" ") > 2 else quote[0],
-                          _FENCED.sub("\n", text))
-    for unit in _BREAK.split(_GREETING.sub(r"\1,", text)):
-        unit = _TAIL.sub("", unit[:400])
-        if not _IDLE.search(unit):
+                          _FENCED.sub("\n\0\n", text))
+    told = False
+    for unit in filter(str.strip, _BREAK.split(_GREETING.sub(r"\1,", text))):
+        if told and unit != "\0":
+            return
+        head, unit = unit.rstrip()[-1] == ":", _TAIL.sub("", unit[:400])
+        idle = bool(_IDLE.search(unit))
+        told = "\0" not in unit and (head and (idle or not _OWN_HEAD.search(unit)) or bool(
+            _TOLD.match(unit, _OPENER.match(unit).end())))
+        if not (head or idle):
             yield unit.strip(" -*•.,;!")
 
 
@@ -2045,7 +2097,7 @@ def _topic(text: str) -> str | None:
     """What a short wish is about, with its choice left open; None where that is unknown."""
     words = {_AXES.get(word, word) for word in content(text)} - {""}
     known = len(words) < 5 and any(word[0] == "@" for word in words)
-    known = known and "not" not in facts(text).signs        # "not in English" chooses nothing
+    known = known and "-" not in words and "not" not in facts(text).signs   # chooses nothing
     return f"wish.{' '.join(sorted(words))}" if known else None
 
 
@@ -2535,7 +2587,7 @@ SQL_ALLOWED = f"""SELECT id FROM traces WHERE scope_id {SQL_IN.replace("?", ":sc
     coalesce(:start, -1e12) AND coalesce(:end, 1e12)
     AND (:origins IS NULL OR coalesce(json_extract(meta, '$.role'), origin)
         {SQL_IN.replace("?", ":origins")})
-    AND (:tags = '[]' OR NOT EXISTS(
+    AND (:tags = '[]' OR instr(tags, :tag) AND NOT EXISTS(
         SELECT value FROM json_each(:tags) EXCEPT SELECT value FROM json_each(tags)))
     AND CASE WHEN :as_of IS NULL THEN :old OR valid_to IS NULL OR superseded_by IS NOT NULL ELSE
     coalesce(valid_from, created_at) <= :as_of AND (valid_to IS NULL OR valid_to > :as_of) END"""
@@ -3632,7 +3684,10 @@ class _Brain:
             store.event(at, op, scope_id, None, data)
             if scope_id is not None:
                 store.mark_day(scope_id, at)
-            for source, target in linkable(rows[ident] for ident in ids[:5] if ident in rows):
+            sure = data.get("confidences", ())      # a search that refuses nothing returns noise
+            fit = [rows[ident] for ident, confidence in zip(ids[:5], sure, strict=False)
+                   if confidence >= LESSON and ident in rows]
+            for source, target in linkable(fit):
                 store.link(source, target, "recalled", at, eligible=self.config.link_corecall)
 
 
@@ -3682,10 +3737,15 @@ def id_list(value: object, name: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(ids))
 
 
+def listed(values: object, name: str) -> list[Any]:
+    """A list of an iterable, or of one text; InvalidInput for the rest."""
+    _require(isinstance(values, Iterable), f"{name}={_shown(values)} is no list")
+    return [values] if isinstance(values, str) else [*values]       # type: ignore[misc]
+
+
 def tag_list(tags: Iterable[str]) -> tuple[str, ...]:
     """Distinct tags, sorted; each 1 to 100 characters on one line."""
-    tags = [tags] if isinstance(tags, str) else list(tags)
-    for tag in tags:
+    for tag in (tags := listed(tags, "tags")):
         _require(isinstance(tag, str) and 0 < len(tag.strip()) <= 100 and not _CONTROL.search(tag),
                  f"tags: {_shown(tag)} is not a word of 1 to 100 characters on one line")
     return tuple(sorted({clean(tag).strip() for tag in tags}))
@@ -4277,7 +4337,8 @@ class _Recall:
             return None
         return frozenset(row[0] for row in self.store.run(
             SQL_ALLOWED, scopes=to_json(self.filled), kind=kind, as_of=self.as_of, start=start,
-            end=end, old=self.include_superseded, tags=to_json(tags),
+            end=end, old=self.include_superseded, tags=to_json(tags), tag=to_json(
+                tags[0] if tags else ""),
             origins=to_json(origins) if origins else None))
 
     def _accept(self, idents: Sequence[int], votes: Mapping[int, float],
@@ -5525,8 +5586,7 @@ class Hippocampus(_Brain):
 
         `roles` are user, assistant, tool, system; `start` and `end` bound when a turn was said.
         """
-        roles = [roles] if isinstance(roles, str) else list(roles)
-        for role in roles:
+        for role in (roles := listed(roles, "roles")):
             _require(isinstance(role, str) and role in ROLES,
                      f"roles: {_shown(role)}; there are {', '.join(ROLES)}")
         return _recalled(self, query, k=k, scope=scope, log=True, start=start, end=end,
@@ -5982,6 +6042,28 @@ def salience(sentence: str) -> float:
     return asked * (len(set(content(sentence))) + 2 * marked) / math.sqrt(len(words) + 4)
 
 
+def most_telling(lines: Iterable[str]) -> Iterator[str]:
+    """The lines by salience behind their "[...] ", times 1 less the square of the share of words
+    that lines before them hold; the first of equals first.
+
+    >>> [*most_telling(["[1] Bay 7 holds tar", "[2] Bay 7 holds tar too", "[3] Rope costs 9"])]
+    ['[1] Bay 7 holds tar', '[3] Rope costs 9', '[2] Bay 7 holds tar too']
+    """
+    told, heap = set[str](), list[tuple[float, int, float, set[str], str]]()
+    for at, line in enumerate(lines):
+        said = line.partition("] ")[2] or line
+        heap.append((-salience(said), at, salience(said), {*content(said)}, line))
+    heapify(heap)
+    while heap:
+        _, at, worth, words, line = heappop(heap)
+        score = -worth * (1 - (len(words & told) / (len(words) or 1)) ** 2)
+        if heap and (score, at) > heap[0][:2]:      # it lost worth since it was looked at
+            heappush(heap, (score, at, worth, words, line))
+        else:
+            told |= words
+            yield line
+
+
 def places_of(part: str, text: str) -> list[int]:
     """The line, from 1, of each place where a part stands in a text, overlapping ones too.
 
@@ -6253,6 +6335,16 @@ def agent_blocks(data: object) -> list[dict[str, Any]]:
     raise InvalidInput(f"{_shown(data)} is neither a Letta agent file nor {{label: text}}")
 
 
+# A turn by its id, or by what a record cites (the project's before a global one); those beside it.
+_SQL_TURN = f"""SELECT session_id, scope_id, t.id FROM traces t JOIN scopes s ON s.id = scope_id
+    WHERE t.id = ? AND log_of > 0 AND scope_id {SQL_IN}"""
+_SQL_CITED_TURN = _SQL_TURN.replace("t.id = ?", "session_id = ? AND turn_id = ?") + """
+    ORDER BY log_of = 1, t.id LIMIT 1"""
+_SQL_AFTER = f"""{SQL_TRACE} WHERE session_id = ? AND scope_id = ? AND id > ?
+    ORDER BY id LIMIT ?"""
+_SQL_BEFORE = _SQL_AFTER.replace("id > ?", "id <= ?").replace("BY id", "BY id DESC")
+
+
 class _Turn(Record):
     """A turn in the queue: its record, and what of it the prompt shows at what price."""
 
@@ -6346,7 +6438,8 @@ class MainContext:
             if "item" not in item.meta:     # an AgentSession's, which shows it itself
                 self._queue.append(self._turn(item))
             self._last = row["id"]
-        self._queue = [t for t in self._queue if t.item.memory_id > self._state["out"]]
+        if self._queue and self._queue[0].item.memory_id <= self._state["out"]:
+            self._queue = [t for t in self._queue if t.item.memory_id > self._state["out"]]
 
     def _save(self) -> None:
         """Write the state, inside a write transaction."""
@@ -6410,7 +6503,7 @@ class MainContext:
         """
         _require(isinstance(role, str) and role in ROLES,
                  f"role={_shown(role)}; give one of {', '.join(ROLES)}")
-        calls = [*calls]
+        calls = listed(calls, "calls")
         _require(all(isinstance(part, Mapping) for part in (meta or {}, *calls)) and all(
             isinstance(part, str) for part in (text, result or "", reasoning, call_id or "", *(
                 one for call in calls for one in (call.get("name"), call.get("id") or "")))),
@@ -6446,7 +6539,7 @@ class MainContext:
                     for row in store.rows(SQL_BRIEF, scope, "procedural", 40)]
         lines = {f"- #{row['id']} {one_line(row['text'], 400)}": row["id"]
                  for row in sorted(rows, key=lambda row: -row["strength"])}
-        return sorted([*lines][:self._within(room, lines)], key=lines.__getitem__)
+        return sorted(self._within(room, lines), key=lines.__getitem__)
 
     def prefix(self) -> str:
         """The start of the prompt: core blocks and rules.  Its bytes change only when they do."""
@@ -6484,6 +6577,10 @@ class MainContext:
         found: list[dict[str, Any]] = [
             {"role": "system", "content": "\n\n".join(filter(None, [self.prefix(), self.tail()]))}]
         home, room = self._homes(), int(self.cap * self._share)
+        answered: dict[int, set[Any]] = {}      # ids of its calls, by the place of a turn
+        for at, turn in enumerate(self._queue):
+            if home[at] != at:
+                answered.setdefault(home[at], set()).add(turn.item.meta.get("call_id"))
         for at, turn in enumerate(self._queue):
             item, shown, role = turn.item, turn.shown, turn.role
             if role == "tool" and (home[at] == at or not item.meta.get("call_id")):
@@ -6491,9 +6588,8 @@ class MainContext:
             if turn.role == "tool" or not item.trusted:
                 shown = "\n".join(_turn_lines(item, turn.role, shown))
             message: dict[str, Any] = {"role": role, "content": shown}
-            answered = {other.item.meta.get("call_id") for other, of in zip(
-                self._queue, home, strict=True) if of == at and other is not turn}
-            if calls := [call for call in item.meta.get("calls", ()) if call["id"] in answered]:
+            if calls := [call for call in item.meta.get("calls", ())
+                         if call["id"] in answered.get(at, ())]:
                 asked = called(item.meta["calls"])
                 message["content"] = "" if item.text == asked else shown.removesuffix(asked)
                 told = [to_json(call["arguments"]) for call in calls]
@@ -6606,17 +6702,20 @@ class MainContext:
             dropped.append(pages.pop(0))
             total -= self._count("\n".join(self._page_lines(dropped[-1])))
         left = [*accumulate((-turn.tokens for turn in self._queue), initial=total)]
-        home = self._homes()            # a call and its results leave together
-        whole = [at for at in range(size) if min(home[at:]) >= at]
+        # A call and its results leave together: none after a cut has its home before it.
+        first = [*accumulate(reversed(self._homes()), min)][::-1]
+        whole = [at for at in range(size) if first[at] >= at]
         cut = next((at for at in whole if left[at] <= aim and size - at <= most), whole[-1])
         if left[cut] > self.cap:
             dropped += pages
         return (dropped, cut) if cut or dropped else None
 
-    def _within(self, room: float, lines: Collection[str]) -> int:
-        """How many of the first lines fit into so many tokens."""
-        spent = accumulate(map(self._count, lines))
-        return next((n for n, cost in enumerate(spent) if cost > room), len(lines))
+    def _within(self, room: float, lines: Iterable[str]) -> Iterator[str]:
+        """The lines that fit into so many tokens, each where those before it leave room for it."""
+        for line in lines:
+            if (cost := self._count(line)) <= room:
+                room -= cost
+                yield line
 
     def _summary(self, gone: Sequence[Item]) -> list[list[Any]]:
         """[ids, line] of the summary when some turns leave: what was there, and what they add."""
@@ -6630,16 +6729,15 @@ class MainContext:
             if text and not suspicion(text):
                 of = [*(ident for ids, _ in before for ident in ids), *(i.memory_id for i in gone)]
                 return [[of[-READ_KEPT:], text[:self._fitting(text, 0, int(room))]]]
-        lines = [(salience(line), ids, line) for ids, line in before]
+        lines = {line: ids for ids, line in before}
         for item in trusted:
             if item.origin in TRUSTED and not item.meta.get("calls"):
                 who = item.speaker or _ROLE_OF[item.origin]
                 best = max(sentences(item.text), key=salience, default="")
                 line = f"[#{item.memory_id}, turn {item.turn_id}] {who}: {best}"
-                lines.append((salience(best), [item.memory_id], one_line(line, 240)))
-        ranked = sorted(lines, key=lambda one: (-one[0], -one[1][-1]))
-        fit = self._within(room, [line for _, _, line in ranked])
-        return sorted([ids, line] for _, ids, line in ranked[:fit])
+                lines[one_line(line, 240)] = [item.memory_id]
+        ranked = most_telling(sorted(lines, key=lambda line: -lines[line][-1]))
+        return sorted([lines[line], line] for line in self._within(room, ranked))
 
     # --- external context ---
 
@@ -6749,15 +6847,20 @@ class MainContext:
         """The turns around one in its session, `n` on either side; of a record, around the turn
         that it cites."""
         _require(isinstance(n, int) and 0 <= n <= 1_000, f"n={_shown(n)} is not from 0 to 1000")
-        item = self._item(memory_id)        # a project's session may have a global one's name
-        scope = None if item.scope == f"{GLOBAL} (conversation)" else self.scope
-        turns = self.hippo.replay(item.session_id, scope=scope) if item.session_id else []
-        places = [at for at, turn in enumerate(turns) if turn.memory_id == item.memory_id] or [
-            at for at, turn in enumerate(turns) if turn.turn_id == item.turn_id]
-        return self._seen(turns[max(0, places[0] - n):places[0] + n + 1] if places else [item])
+        item, store = self._item(memory_id), self.hippo.store
+        with store.reading():
+            logs = to_json(store.visible(self.scope, False, logs=True))
+            turn = store.row(_SQL_TURN, item.memory_id, logs) or store.row(
+                _SQL_CITED_TURN, item.session_id, item.turn_id, logs)
+            rows = [] if turn is None else [row for side, most in ((_SQL_BEFORE, n + 1),
+                                                                   (_SQL_AFTER, n))
+                                            for row in store.rows(side, *turn, most)]
+            turns = records(self.hippo, sorted(rows, key=lambda row: row["id"]))
+        return self._seen(turns or [item])
 
     def cited(self, answer: str) -> Cited:
         """The records that an answer cites as #12 or [#12], and which of them were read here."""
+        _require(isinstance(answer, str), f"answer={_shown(answer)} is no text")
         ids = tuple(dict.fromkeys(int(ident) for ident in re.findall(r"#(\d{1,18})\b", answer)))
         with self.hippo.store.reading():
             rows = self.hippo.store.traces(ids)
@@ -7027,7 +7130,7 @@ class Reply(Record):
 class AgentRun(Record):
     """What `run_agent` did."""
 
-    answer: str                     # "" where the step budget ended it
+    answer: str                     # "" where it stopped without one
     steps: int                      # calls of the model
     trace: tuple[str, ...]          # each tool call, eviction and refusal, in words
     cited: Cited
@@ -7041,10 +7144,9 @@ def reply_of(raw: Any) -> Reply:
     >>> reply_of({"content": [{"type": "tool_use", "id": "a", "name": "f", "input": {}}]}).calls
     ({'id': 'a', 'name': 'f', 'arguments': {}},)
     """
-    if isinstance(raw, Reply):
-        return raw
     try:
-        message = raw.model_dump() if hasattr(raw, "model_dump") else raw
+        message = raw._asdict() if isinstance(raw, Reply) else raw
+        message = message.model_dump() if hasattr(message, "model_dump") else message
         message = message if isinstance(message, Mapping) else {"content": message}
         return _message(message["choices"][0]["message"] if message.get("choices") else message)
     except (AttributeError, TypeError, LookupError) as error:
@@ -7068,6 +7170,7 @@ def _message(message: Mapping[str, Any]) -> Reply:
         str(part.get("thinking") or part.get("text") or "") for part in parts
         if part.get("type") in ("thinking", "reasoning"))]
     rows: list[dict[str, Any]] = []
+    room = MAX_TEXT_CHARS // 2      # of all calls as they are written
     for i, call in enumerate([*(part for part in parts if part.get("name")),
                               *(message.get("tool_calls") or message.get("calls") or ())]):
         about = call.get("function") or call
@@ -7076,13 +7179,14 @@ def _message(message: Mapping[str, Any]) -> Reply:
             given = json.loads(given) if isinstance(given, str) else given
         try:
             _require(_shallow(given), "nested too deeply")
-            to_json(given)
-        except (ValueError, RecursionError):    # `_called` refuses what is no mapping
-            given = "(NaN, or nested too deeply)"
+            room -= len(to_json(given))
+            _require(room > 0, "too long")
+        except (ValueError, TypeError, RecursionError):     # `_called` refuses what is no mapping
+            given = f"(NaN, nested too deeply, or over {MAX_TEXT_CHARS // 2:,} characters)"
         ident = str(call.get("id") or "")
         if ident in ("", *(row["id"] for row in rows)):
             ident = f"call-{i + 1}"
-        rows.append({"id": ident, "name": str(about.get("name")),
+        rows.append({"id": ident, "name": str(about.get("name"))[:200],
                      "arguments": {} if given is None else given})
     return Reply("\n".join(filter(None, texts)), tuple(rows), "\n".join(filter(None, reasoning)))
 
@@ -7093,32 +7197,36 @@ def run_agent(model: Callable[[list[dict[str, Any]], list[dict[str, Any]]], Any]
     """Let a model answer the latest turn of a context (or `text`, added as the user's).
 
     `model(messages, tools)` gets chat messages and tool schemas and returns what `reply_of` takes.
-    The context's memory tools are always there; `tools` adds the caller's own functions by name.
-    A bad call comes back to the model as an error; after `max_steps` the run stops.  An answer
-    that used recalled records and cites none is sent back once.
+    The context's memory tools are always there; `tools` adds the caller's own functions by name,
+    described by their signatures and docstrings.  A bad call comes back to the model as an error;
+    after `max_steps` the run stops.  A reply without an answer is sent back once, then the run
+    stops; an answer that used recalled records and cites none is sent back once, then taken.
     """
-    own, used, asked = dict(tools or {}), set[int](), False
+    own, used, trace, sent_back = dict(tools or {}), set[int](), list[str](), set[str]()
     _whole(max_steps, "max_steps", 10**6)
+    _require(all(map(callable, own.values())), f"tools={_shown(own)}: give functions by name")
     listed = [tool.schema for tool in CONTEXT_TOOLS if tool.name not in own] + [
-        {"name": name, "description": (function.__doc__ or name).strip(),
-         "inputSchema": {"type": "object"}} for name, function in own.items()]
-    trace: list[str] = []
+        {"name": name, "description": ((function.__doc__ or "").strip() or name).split("\n")[0],
+         "inputSchema": schema_of(function)} for name, function in own.items()]
+    reason = f"the step budget of {max_steps} is spent"
     if text is not None:
         context.add("user", text)
     for step in range(1, max_steps + 1):
         out = context.usage()["evicted"]
         reply = reply_of(model(context.chat(), listed))
-        context.add("assistant", reply.text, calls=reply.calls, reasoning=reply.reasoning)
+        context.add("assistant", reply.text[:MAX_TEXT_CHARS], calls=reply.calls,
+                    reasoning=reply.reasoning)
         if not reply.calls:
             cited = context.cited(reply.text)
-            if asked or not used or used & {*cited.read}:
+            fault, told = _fault(reply.text, used, cited)
+            if not fault or fault == _UNCITED and fault in sent_back:
                 return AgentRun(reply.text, step, tuple(trace), cited, "answered")
-            asked = True
-            trace.append("sent back: the answer cites none of the records that it used")
-            named = ", ".join(f"#{ident}" for ident in sorted(used)[:20])
-            context.add("system", "Your answer used recalled records and cites none: answer again "
-                        "with [#id] after what you took from a record, or say that none helped. "
-                        f"You recalled {named}.")
+            if fault in sent_back:
+                reason = f"{fault}, twice"
+                break
+            sent_back.add(fault)
+            trace.append(f"sent back: {fault}")
+            context.add("system", told)
         for call in reply.calls:
             said, result, ids = _called(context, own, call)
             used.update(ids)
@@ -7127,9 +7235,100 @@ def run_agent(model: Callable[[list[dict[str, Any]], list[dict[str, Any]]], Any]
             context.add("tool", said, result=result, call_id=call["id"])
         if (now := context.usage()["evicted"]) > out:
             trace.append(f"evicted {now - out} turns to the recall tier; {now} are out")
-    reason = f"the step budget of {max_steps} is spent"
     context.add("system", f"Stopped: {reason}.")
-    return AgentRun("", max_steps, tuple(trace), context.cited(""), reason)
+    return AgentRun("", step, tuple(trace), context.cited(""), reason)
+
+
+_UNCITED = "the answer cites none of the records that it used"
+
+
+def _fault(text: str, used: Collection[int], cited: Cited) -> tuple[str, str]:
+    """(what an answer lacks, what the model is told of it), blank for one that will do."""
+    if not text.strip():
+        return "the model gave no answer", (
+            "error: your reply had neither text nor a tool call; answer in plain text, or call a "
+            "tool")
+    if len(text) > MAX_TEXT_CHARS:
+        return "the answer is too long", (f"error: your answer has {len(text):,} characters; the "
+                                          f"limit is {MAX_TEXT_CHARS:,}: answer shorter")
+    if not used or not {*used}.isdisjoint(cited.read):
+        return "", ""
+    named = ", ".join(f"#{ident}" for ident in sorted(used)[:20])
+    return _UNCITED, ("Your answer used recalled records and cites none: answer again with [#id] "
+                      "after what you took from a record, or say that none helped. You recalled "
+                      f"{named}.")
+
+
+# JSON's name of a parameter's type, and what a call may give for it.
+_JSON_TYPES: dict[Any, str] = {
+    str: "string", bool: "boolean", int: "integer", float: "number", list: "array", set: "array",
+    tuple: "array", Sequence: "array", Iterable: "array", dict: "object", Mapping: "object"}
+_GIVEN: dict[str, Any] = {"string": str, "boolean": bool, "integer": int, "number": (int, float),
+                          "array": list, "object": dict}
+
+
+def _type_schema(hint: Any) -> dict[str, Any]:
+    """The JSON schema of a type; {}, which takes anything, where it is none of JSON's."""
+    origin, parts = getattr(hint, "__origin__", hint), getattr(hint, "__args__", ())
+    some = [part for part in parts if part is not type(None)]
+    if len(some) < len(parts):              # X | None
+        return {**(_type_schema(some[0]) if len(some) == 1 else {}), "nullable": True}
+    if str(origin) == "typing.Literal":
+        return {"enum": [*parts]}
+    kind = {"type": _JSON_TYPES[origin]} if origin in _JSON_TYPES else {}
+    one = _type_schema(some[0]) if kind.get("type") == "array" and len(some) == 1 else {}
+    return kind | ({"items": one} if one else {})
+
+
+def schema_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """The JSON schema of a function's arguments, from its signature.
+
+    >>> def look(at: str, times: int = 1): ...
+    >>> schema_of(look)["required"], schema_of(look)["properties"]["times"]
+    (['at'], {'type': 'integer'})
+    """
+    from inspect import Parameter, signature
+    try:
+        try:
+            known = signature(function, eval_str=True).parameters
+        except (NameError, AttributeError, TypeError, SyntaxError):     # a hint of elsewhere
+            known = signature(function).parameters
+    except (ValueError, TypeError):         # of some built-in functions
+        return {"type": "object"}
+    named = {name: one for name, one in known.items()
+             if one.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)}
+    more = any(one.kind == Parameter.VAR_KEYWORD for one in known.values())
+    return {"type": "object", "additionalProperties": more, "properties": {
+        name: _type_schema(one.annotation) for name, one in named.items()},
+        "required": [name for name, one in named.items() if one.default is Parameter.empty]}
+
+
+def fitting_arguments(schema: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """A call's arguments by such a schema: "5" is 5 where a number is asked, null is left out
+    where it may be.  Raises InvalidInput that names the argument and the way out."""
+    known, checked = schema.get("properties", {}), dict(given)
+    for name in given.keys() - known:
+        _require(schema.get("additionalProperties", True), f"there is no argument {_shown(name)}; "
+                 f"give {', '.join(known) or 'none'}")
+    for name, about in known.items():
+        value, kind = given.get(name), about.get("type")
+        if value is None and not (name in given and about.get("nullable", not about)):
+            _require(name not in schema["required"],
+                     f"the argument {name!r} is missing (type: {kind or 'any'})")
+            checked.pop(name, None)
+        elif value is not None and about:
+            with suppress(ValueError, RecursionError):
+                if isinstance(value, str) and kind not in (None, "string"):
+                    value = json.loads(value)
+            if kind == "integer" and isinstance(value, float) and value.is_integer():
+                value = int(value)
+            _require(kind is None or isinstance(value, _GIVEN[kind]) and (
+                isinstance(value, bool) == (kind == "boolean")),
+                     f"{name}={_shown(value)} is not of the type {kind}")
+            _require(value in about.get("enum", [value]),
+                     f"{name}={_shown(value)} is none of {_shown(about.get('enum'))}")
+            checked[name] = value
+    return checked
 
 
 _HEARTBEAT = "request_heartbeat"        # an argument of MemGPT's: a call is always followed up
@@ -7144,7 +7343,9 @@ def _called(context: MainContext, own: Mapping[str, Callable[..., Any]],
         _require(isinstance(given, Mapping), f"the arguments of {name} are no JSON object: "
                  f"{_shown(given)}")
         if call["name"] in own:
-            result = own[call["name"]](**{k: v for k, v in given.items() if k != _HEARTBEAT})
+            function = own[call["name"]]
+            result = function(**fitting_arguments(schema_of(function), {
+                name: value for name, value in given.items() if name != _HEARTBEAT}))
             told = result if isinstance(result, str) else to_json(result)
             more = f"\n[the first of {len(told):,} characters]" * (len(told) > MAX_TEXT_CHARS)
             return (told[:MAX_TEXT_CHARS - len(more)] + more) or "(empty)", None, []
