@@ -96,17 +96,20 @@ class Record:
     """
 
     _fields: tuple[str, ...] = ()
+    _names: frozenset[str] = frozenset()
     _defaults: Mapping[str, object] = {}
 
     def __init_subclass__(cls) -> None:
         cls._fields = tuple(cls.__annotations__)
+        cls._names = frozenset(cls._fields)
         cls._defaults = {name: cls.__dict__[name] for name in cls._fields if name in cls.__dict__}
 
     def __init__(self, *values: object, **named: object) -> None:
-        given = {**self._defaults, **dict(zip(self._fields, values, strict=False), **named)}
-        if len(given) != len(self._fields) or not given.keys() <= set(self._fields):
+        held = self.__dict__
+        held.update(self._defaults)
+        held.update(zip(self._fields, values, strict=False), **named)
+        if held.keys() != self._names:
             raise TypeError(f"{type(self).__name__} takes {', '.join(self._fields)}")
-        self.__dict__.update(given)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{type(self).__name__}.{name} can't be set; use _replace")
@@ -608,7 +611,9 @@ def terms(text: str) -> list[str]:
 @lru_cache(4)  # a write analyses its text for the index, FTS5 and the gate
 def _terms(text: str) -> tuple[str, ...]:
     found = tokens(text)
-    return tuple([term for token in found for term in _look_up(token)] or found)
+    plain = text.isascii() and len(max(found, key=len, default="")) < 40
+    look_up = _cached if plain else _look_up
+    return tuple([term for token in found for term in look_up(token)] or found)
 
 
 def content(text: str) -> list[str]:
@@ -890,8 +895,11 @@ class VotingIndex:
             for word in change[at + 2:end]:
                 key, pointer = base | word >> 8, ident << 8 | word & 255
                 self._waiting.setdefault(key, []).append(pointer)
-                if key in self._buckets:
-                    _add_pointers(self._buckets[key], (pointer,))
+                bucket = self._buckets.get(key)
+                if bucket and bucket[-1] >> 8 < ident:  # mostly a new trace
+                    bucket.append(pointer)
+                elif bucket is not None:
+                    _add_pointers(bucket, (pointer,))
             at = end
 
     def settle(self) -> dict[tuple[int, int], array[int]]:
@@ -918,6 +926,11 @@ class VotingIndex:
         self._held += len(bucket)
         return bucket
 
+    def common(self, scopes: Iterable[int], unit: int) -> bool:
+        """Whether more than KIN_BUDGET traces of some scopes hold the unit themselves."""
+        return sum(len(self.bucket(s, unit)) for s in scopes) > KIN_BUDGET and (
+            sum(self.holders(s, unit) for s in scopes) > KIN_BUDGET)
+
     def holders(self, scope: int, unit: int) -> int:
         """How many traces of a scope hold the unit themselves."""
         low = self.bucket(scope, unit).tobytes()[0 if sys.byteorder == "little" else 3::4]
@@ -930,8 +943,8 @@ class VotingIndex:
         About KIN_BUDGET pointers of the `rarest` units single out `most` candidates, which are
         looked up in all buckets.
         """
-        found = sorted(filter(None, (self.bucket(scope, unit) for scope in scopes
-                                     for unit in units)), key=len)
+        found = sorted([bucket for scope in scopes for unit in units
+                        if (bucket := self.bucket(scope, unit))], key=len)
         votes, budget = dict[int, float](), KIN_BUDGET
         for bucket in found[:rarest]:
             if len(bucket) > budget and votes:
@@ -943,7 +956,10 @@ class VotingIndex:
             budget -= len(bucket)
         shared = []
         for ident in sorted(votes, key=votes.__getitem__, reverse=True)[:most]:
-            shared.append((sum(impact_of(bucket, ident) & 1 for bucket in found), ident))
+            low = ident << 8  # impact_of, unrolled: the gate's innermost loop
+            held = [bucket[at] & 1 for bucket in found if (at := bisect_left(bucket, low))
+                    < len(bucket) and bucket[at] >> 8 == ident]
+            shared.append((sum(held), ident))
         return sorted(shared, reverse=True)
 
     def vote(self, cue: Mapping[int, float], scopes: Sequence[int], *, budget: int = 3_000,
@@ -994,9 +1010,9 @@ def pointer_group(ident: int, impacts: Mapping[int, float], own: Iterable[str]) 
 
     `impacts` is {unit: weighted term frequency}, `own` the words that the trace holds itself.
     """
-    held = {unit_of(word) for word in own}
-    return array("I", (ident, len(impacts), *(
-        unit << 8 | impact_byte(impact, unit in held) for unit, impact in impacts.items())))
+    held = set(map(unit_of, own))
+    return array("I", [ident, len(impacts), *[
+        unit << 8 | impact_byte(impact, unit in held) for unit, impact in impacts.items()]])
 
 
 @lru_cache(maxsize=16_384)
@@ -1299,6 +1315,7 @@ def _alike(new: Facts, old: Facts) -> bool:
     return ours == theirs or _fronted(ours, theirs, new) or _fronted(theirs, ours, old)
 
 
+@lru_cache(1 << 14)
 def _side(word: str) -> int:
     """n or -n where the word stands on a side of the n-th pair of opposites, else 0."""
     return next((side for start, side in _SIDES.items() if word == start or (
@@ -1308,8 +1325,9 @@ def _side(word: str) -> int:
 def _opposed(left: list[str], right: list[str]) -> str:
     """"a / b" for a word of each text that deny each other, "" when none do."""
     return next((f"{word} / {other}" for word in left for other in right if (
-        _side(word) and _side(word) == -_side(other)) or any(
-        word == prefix + other or other == prefix + word for prefix in _PREFIXES)), "")
+        _side(word) and _side(word) == -_side(other)) or (
+        word.endswith(other) and word[:-len(other)] in _PREFIXES) or (
+        other.endswith(word) and other[:-len(word)] in _PREFIXES)), "")
 
 
 def _difference(new: Facts, old: Facts, most: float) -> tuple[str, str]:
@@ -1596,10 +1614,16 @@ def redacted(text: str) -> tuple[str, tuple[str, ...]]:
 
 
 @lru_cache(1)
-def _vocabulary() -> dict[str, str]:
-    """The sign of each word of _VOCABULARY, of a beginning with its asterisk."""
+def _vocabulary() -> tuple[dict[str, str], dict[str, list[str]]]:
+    """The sign of each word of _VOCABULARY, of a beginning with its asterisk; the beginnings by
+    their first three letters, the longest first."""
     rows = (row.split() for row in _VOCABULARY.translate(_LOOKS).split("|"))
-    return {word: sign for sign, *words in rows for word in words}
+    known = {word: sign for sign, *words in rows for word in words}
+    heads: dict[str, list[str]] = {}
+    for word in sorted(known, key=len, reverse=True):
+        if word[-1] == "*":
+            heads.setdefault(word[:3], []).append(word[:-1])
+    return known, heads
 
 
 @lru_cache(1)
@@ -1620,9 +1644,15 @@ def _sign(word: str) -> str:
     """The sign of one folded word or mark; x for a word without one."""
     if "@" in word or "://" in word:
         return "@"
-    known, word = _vocabulary(), word.translate(_LOOKS)
-    heads = (word[:n] + "*" for n in range(min(len(word), 14), 2, -1))
-    return _STOPS.get(word) or known.get(word) or next(filter(None, map(known.get, heads)), "x")
+    (known, heads), word = _vocabulary(), word.translate(_LOOKS)
+    head = next(filter(word.startswith, heads.get(word[:3], ())), "")
+    return _STOPS.get(word) or known.get(word) or known.get(f"{head}*", "x")
+
+
+@lru_cache(1 << 14)
+def _signs(chunk: str) -> str:
+    """The signs of what stands between two spaces."""
+    return "".join(map(_sign, _READ.findall(chunk)))
 
 
 def _unmasked(text: str) -> str:
@@ -1632,8 +1662,9 @@ def _unmasked(text: str) -> str:
 
 def _planted(plain: str) -> str:
     """What kind of planted directive a plain text holds, or ""."""
-    row = "".join(map(_sign, _READ.findall(plain)))
-    found = [_FORGED.search(plain), *(_rules().search(sentence) for sentence in row.split(".")
+    row = "".join(map(_signs, plain.split(" ")))
+    told = [] if _TELLING.isdisjoint(row) else row.split(".")
+    found = [_FORGED.search(plain), *(_rules().search(sentence) for sentence in told
                                       if not _TELLING.isdisjoint(sentence))]
     return next((str(match.lastgroup) for match in found if match), "")
 
@@ -2140,8 +2171,10 @@ def trace_impacts(words: Sequence[str], *, speaker: str | None = None, when: flo
     """{unit: impact} of a trace: its content `words`, who said it, when, and the texts said before
     and after it in its session (nearest first)."""
     impacts = add_impacts({}, words, 1.0)
-    add_impacts(impacts, content(speaker) if speaker else (), SPEAKER, by_length=False)
-    add_impacts(impacts, date_words(when) if when is not None else (), DATE, by_length=False)
+    if speaker:
+        add_impacts(impacts, content(speaker), SPEAKER, by_length=False)
+    if when is not None:
+        add_impacts(impacts, date_words(when), DATE, by_length=False)
     for text, weight in zip(before, PREVIOUS, strict=False):
         asked = ANSWER if text.rstrip().endswith(("?", "\uff1f")) else 1.0
         add_impacts(impacts, first_words(text), weight * asked)
@@ -2476,6 +2509,7 @@ MIGRATIONS = {
 
 SQL_IN = "IN (SELECT value FROM json_each(?))"
 SQL_TRACE = "SELECT t.*, (SELECT name FROM scopes s WHERE s.id = scope_id) AS scope FROM traces t"
+SQL_FEW, SQL_THESE = f"{SQL_TRACE} WHERE id IN (?, ?, ?)", f"{SQL_TRACE} WHERE id {SQL_IN}"
 SQL_FTS5 = "SELECT 1 FROM pragma_module_list WHERE name = 'fts5'"  # not in all Pythons
 SQL_BRIEF = f"""{SQL_TRACE} INDEXED BY traces_brief WHERE scope_id = ? AND kind = ?
     AND valid_to IS NULL AND quarantined = 0 ORDER BY strength DESC, id DESC LIMIT ?"""
@@ -3201,10 +3235,12 @@ class TraceStore(Store):
     def traces(self, ids: Iterable[int]) -> dict[int, sqlite3.Row]:
         """Rows of traces by id, with the scope's name; unknown ids are left out."""
         ids = list(ids)
-        if len(ids) <= 8:  # a few look-ups cost less than JSON
-            found = (self.row(f"{SQL_TRACE} WHERE id = ?", ident) for ident in ids)
-            return {row["id"]: row for row in found if row is not None}
-        return {row["id"]: row for row in self.rows(f"{SQL_TRACE} WHERE id {SQL_IN}", to_json(ids))}
+        if len(ids) <= 3:  # the gate's; costs less than JSON
+            found = self.rows(SQL_FEW, *ids, *[None] * (3 - len(ids))) if ids else []
+        else:
+            found = self.rows(SQL_THESE, str(ids))
+        by_id = {row["id"]: row for row in found}
+        return {ident: by_id[ident] for ident in ids if ident in by_id}
 
     def retired(self) -> set[int]:
         """Ids of the superseded traces."""
@@ -3686,10 +3722,12 @@ def _source(given: Mapping[str, object]) -> dict[str, str | None]:
     """Who said a text and where, by name."""
     named: dict[str, str | None] = dict.fromkeys(("speaker", "session_id", "turn_id", "source_url"))
     for name, value in given.items():
-        _require(name in named and (value is None or isinstance(value, (str, int)))
-                 and len(str(value)) <= 2_000, f"{name}={_shown(value)}; {', '.join(named)} take "
-                 "a text of at most 2000 characters")
-        named[name] = None if value is None else clean(str(value)) or None
+        if value is None and name in named:
+            continue
+        _require(name in named and isinstance(value, (str, int)) and len(str(value)) <= 2_000,
+                 f"{name}={_shown(value)}; {', '.join(named)} take a text of at most 2000 "
+                 "characters")
+        named[name] = clean(str(value)) or None
     return named
 
 
@@ -3776,22 +3814,53 @@ def _embedded(brain: _Brain, model: EmbeddingProvider, text: str, speaker: str |
         text, speaker, (before[0], before[1]) if before else None)))))
 
 
+@lru_cache(64)
+def _scope_given(scope: str) -> str:
+    """A scope's name, checked and free of secrets."""
+    scope_key(scope)
+    scope_key(scope := clean(scope))
+    return scope
+
+
+def _text_given(text: object) -> tuple[str, tuple[str, ...]]:
+    """A text as it may be stored, and the kinds of secrets cut out of it."""
+    if not isinstance(text, str) or not text.strip():
+        raise InvalidInput(f"text={_shown(text)} is blank or no string; give a visible character")
+    if len(text) > MAX_TEXT_CHARS:
+        raise InvalidInput(f"text has {len(text):,} characters; the limit is {MAX_TEXT_CHARS:,}: "
+                           "split it")
+    text, secrets = redacted(storable(text))
+    _require(bool(text.strip()), "text holds nothing but NULs; give a visible character")
+    return text, secrets
+
+
+def _key_given(key: str | None, origin: str, doubt: str) -> tuple[str | None, str, list[str]]:
+    """The key that a text may take, why that text is doubted, and what to note."""
+    if key is None:
+        return None, doubt, []
+    _require(isinstance(key, str) and 0 < len(key.strip()) <= 500
+             and not _CONTROL.search(key) and "\n" not in key,
+             f"key={_shown(key)} is not a name of 1 to 500 characters on one line")
+    notes = []
+    if not doubt and origin != "user" and protected(key):
+        doubt = f"under a key that is the user's to write ({key})"
+        notes.append(f"quarantined: {doubt}")
+    if not doubt:
+        return clean(key).strip(), "", []
+    return None, doubt, [*notes, f"untrusted text takes no key: {key!r} left as it was"]
+
+
 def draft_of(brain: _Brain, text: Any = None, *, kind: str = "episodic",
              scope: str | None = GLOBAL, origin: str = "agent", when: object = None,
              related_ids: object = (), force_new: bool = False, tags: Iterable[str] = (),
              meta: Mapping[str, Any] | None = None, key: str | None = None,
              **names: object) -> Draft:
     """The arguments of `remember`, checked, guarded and analysed."""
-    _require(isinstance(text, str) and bool(text.strip()),
-             f"text={_shown(text)} is blank or no string; give a visible character")
-    _require(len(text) <= MAX_TEXT_CHARS, f"text has {len(text):,} characters; the limit is "
-             f"{MAX_TEXT_CHARS:,}: split it")
-    _require(kind in KINDS and origin in ORIGINS, f"kind={_shown(kind)}, origin={_shown(origin)}; "
-             f"kinds are {', '.join(KINDS)}, origins {', '.join(ORIGINS)}")
-    text, secrets = redacted(storable(text))
-    _require(bool(text.strip()), "text holds nothing but NULs; give a visible character")
-    scope_key(scope or GLOBAL)
-    scope_key(scope := clean(scope or GLOBAL))
+    text, secrets = _text_given(text)
+    if kind not in KINDS or origin not in ORIGINS:
+        raise InvalidInput(f"kind={_shown(kind)}, origin={_shown(origin)}; kinds are "
+                           f"{', '.join(KINDS)}, origins {', '.join(ORIGINS)}")
+    scope = _scope_given(scope or GLOBAL)
     named, about = _source(names), _plain_data(meta) if meta else {}
     session_id, model = named["session_id"] or brain.session_id, brain.model()
     doubt = suspicion(text) or next(filter(None, (suspicion(v) for v in named.values() if v)), "")
@@ -3803,22 +3872,14 @@ def draft_of(brain: _Brain, text: Any = None, *, kind: str = "episodic",
     source, hashed = cited_file(named["source_url"]) if named["source_url"] else (None, None)
     if source and source.startswith("file:") and hashed is None:
         notes.append(f"{one_line(source, 200)} could not be read: its state stays unchecked")
-    if key is not None:
-        _require(isinstance(key, str) and 0 < len(key.strip()) <= 500
-                 and not _CONTROL.search(key) and "\n" not in key,
-                 f"key={_shown(key)} is not a name of 1 to 500 characters on one line")
-        if not doubt and origin != "user" and protected(key):
-            doubt = f"under a key that is the user's to write ({key})"
-            notes.append(f"quarantined: {doubt}")
-        notes += [f"untrusted text takes no key: {key!r} left as it was"] if doubt else []
-        key = None if doubt else clean(key).strip()
+    key, doubt, noted = _key_given(key, origin, doubt)
     return Draft(
         text=text, kind=kind, scope=scope, origin=origin, speaker=named["speaker"],
         when=None if when is None else epoch(when),
         session_id=session_id, turn_id=named["turn_id"], source_url=source, source_hash=hashed,
         key=key, related_ids=() if related_ids == () else id_list(related_ids, "related_ids"),
         force_new=bool(force_new), tags=() if tags == () else tag_list(tags), meta=about,
-        quarantine=doubt, notes=tuple(notes), words=tuple(content(text)), vector=vector)
+        quarantine=doubt, notes=(*notes, *noted), words=tuple(content(text)), vector=vector)
 
 
 def place(brain: _Brain, draft: Draft) -> WriteResult:
@@ -3866,13 +3927,14 @@ def _live(store: TraceStore, found: Collection[tuple[int, Any]]) -> list[tuple[A
             and row["valid_to"] is None and not row["quarantined"]]
 
 
-def _live_kin(brain: _Brain, units: Sequence[int], whole: int,
+def _live_kin(brain: _Brain, units: Sequence[int], words: Sequence[str],
               scopes: Sequence[int]) -> list[tuple[Any, int]]:
     """(row, units shared) of the current, trusted traces that share most with a text."""
     config, store = brain.config, brain.store
     alike: dict[int, int] = {}
-    if all(sum(store.index.holders(s, unit) for s in scopes) > KIN_BUDGET for unit in units):
-        alike = {row[0]: len(units) for row in store.rows(SQL_ALIKE, whole) if row[1] in scopes}
+    if all(store.index.common(scopes, unit) for unit in units):
+        alike = {row[0]: len(units) for row in store.rows(SQL_ALIKE, whole_of(words))
+                 if row[1] in scopes}
     live: list[tuple[Any, int]] = []
     for most in (config.gate_compare, 16 * config.gate_compare):  # old versions may stand before
         kin = store.index.kin(units, scopes, rarest=config.gate_probe, most=most)
@@ -3904,7 +3966,8 @@ def neighbours(brain: _Brain, draft: Draft, scope: int) -> list[Neighbour]:
     """The live traces most like a draft, what says most first; near twins are compared in full."""
     config, near = brain.config, list[Neighbour]()
     scopes = list(brain.store.trace_counts([scope, 1]))
-    units = list(dict.fromkeys(unit_of(word) for word in draft.words[:400]))
+    units = list(dict.fromkeys(map(unit_of, draft.words[:400])))
+    spaced = draft.text.isascii() or _RUN.search(draft.text) is None
 
     def add(row: sqlite3.Row, said: Comparison, shared: int, reworded: bool) -> None:
         cosine = shared / math.sqrt((len(set(draft.words)) or 1) * (row["n_words"] or 1))
@@ -3917,10 +3980,9 @@ def neighbours(brain: _Brain, draft: Draft, scope: int) -> list[Neighbour]:
         near.append(Neighbour(row, said, reworded, cosine))
 
     known = None
-    for row, shared in _live_kin(brain, units, whole_of(draft.words), scopes):
+    for row, shared in _live_kin(brain, units, draft.words, scopes):
         shared = min(shared, len(units), row["n_words"])  # its other wordings may hold more
-        twin, alike = distance(len(units), row["n_words"], shared,
-                               spaced=_RUN.search(draft.text) is None)
+        twin, alike = distance(len(units), row["n_words"], shared, spaced=spaced)
         if not twin and alike < config.gate_link:
             continue
         said = Comparison("similar", alike, f"{shared} of {len(units)} words are shared")
@@ -3929,7 +3991,7 @@ def neighbours(brain: _Brain, draft: Draft, scope: int) -> list[Neighbour]:
             same = fold(draft.text) == fold(row["text"])
             said = Comparison("same", 1.0, "same text") if same else said
         elif twin or len(units) <= 30:
-            known, other = known or facts(draft.text), _known_facts(row["text"])
+            known, other = known or _known_facts(draft.text), _known_facts(row["text"])
             said = compare(known, other) if twin else said
             reworded = said.relation == "similar" and same_claim(known, other)
         add(row, said, shared,
