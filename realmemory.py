@@ -1330,6 +1330,15 @@ def _opposed(left: list[str], right: list[str]) -> str:
         other.endswith(word) and other[:-len(word)] in _PREFIXES)), "")
 
 
+def _other_value(ours: Sequence[str], theirs: Sequence[str], first: str,
+                 other: str) -> tuple[str, str]:
+    """(relation, reason) of texts with other numbers or names; `first`, `other`: their starts."""
+    kind = "number" if all(word[:1].isdigit() for word in (*ours, *theirs)) else "value"
+    if first in ours and other in theirs:  # what comes first is told about
+        return "similar", f"about another {kind}: {first} / {other}"
+    return "update", f"{kind} differs: {' '.join(ours[:5])} / {' '.join(theirs[:5])}"
+
+
 def _difference(new: Facts, old: Facts, most: float) -> tuple[str, str]:
     """(relation, reason) of texts that are not the same; most: the larger share in common."""
     left, right, signs = _own(new, old), _own(old, new), new.signs ^ old.signs
@@ -1339,10 +1348,7 @@ def _difference(new: Facts, old: Facts, most: float) -> tuple[str, str]:
     ours, theirs = ([word for word in words if not word.isalpha() and word[:1] != "@"]
                     for words in (left, right))
     if ours and theirs and most > 0.45:
-        kind = "number" if all(word[:1].isdigit() for word in ours + theirs) else "value"
-        if new.words[0] in ours and old.words[0] in theirs:  # what comes first is told about
-            return "similar", f"about another {kind}: {new.words[0]} / {old.words[0]}"
-        return "update", f"{kind} differs: {' '.join(ours[:5])} / {' '.join(theirs[:5])}"
+        return _other_value(ours, theirs, new.words[0], old.words[0])
     if any(map(_CHANGES.match, left + right)):
         return "update", f"a change: {shown}"
     if most >= 0.3:
@@ -1487,8 +1493,10 @@ _SECRET = Regex("|".join(f"(?P<{name}>{pattern})" for name, pattern in {
     "url_password": r"(?<=://)[^\s/:@]{0,64}:[^\s/]{3,256}(?=@)",
     "password": r"(?P<label>(?i:password|passwd|pwd|passphrase|secret|api[ _-]?key|access_?key"
                 r"|accountkey|db_pass|token|пароль|contraseña|clave)[\w-]{0,24}"
-                r"(?:\s[\w.-]{1,20}){0,4}?['\"*]{0,3}(?:\s{0,3}[:=：—]\s{0,3}|\s(?:is|это|es)\s)['\"*]{0,2})"
-                r"(?=[^\s'\"]{0,64}\d|[srp]k[_-][\w-]{20})(?=[^\s'\"]{0,64}[A-Za-zА-я])[^\s'\",;(){}<>$]{6,256}",
+                r"(?:\s[\w.-]{1,20}){0,4}?['\"*]{0,3}"
+                r"(?:\s{0,3}[:=：—]\s{0,3}|\s(?:is|это|es)\s)['\"*]{0,2})"
+                r"(?=[^\s'\"]{0,64}\d|[srp]k[_-][\w-]{20})"
+                r"(?=[^\s'\"]{0,64}[A-Za-zА-я])[^\s'\",;(){}<>$]{6,256}",
 }.items()), re.S)
 # A text without any of these needs no pattern: 30 microseconds less for most.
 _SECRET_HINTS = ("api key", *"""-----begin akia asia ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- xox
@@ -2605,12 +2613,10 @@ class Store:
                 return self._settle()
             except BaseException as error:
                 self._con.close()
-                if mode != "ro" or not isinstance(self._named(error), ReadOnly):
-                    raise
-                wal = f"{self.path}-wal"  # the second way would not see it
-                if os.path.exists(wal) and os.path.getsize(wal):
-                    raise ReadOnly(f"{wal!r} holds writes that can only be read in a writable "
-                                   "folder; copy the whole folder to one") from error
+                if mode == "ro" and isinstance(self._named(error), ReadOnly):
+                    self._refuse_wal()
+                    continue
+                raise
 
     def _make_file(self) -> None:
         try:
@@ -2635,6 +2641,13 @@ class Store:
         # it (POSIX), and another one would then throw away the WAL of a live connection.
         if 0 < os.path.getsize(self.path) < 512:  # SQLite would take it for an empty one
             raise self._named(sqlite3.DatabaseError("file is not a database"))
+
+    def _refuse_wal(self) -> None:
+        """Refuse writes that wait in a WAL, which an immutable database does not look at."""
+        wal = f"{self.path}-wal"
+        if os.path.exists(wal) and os.path.getsize(wal):
+            raise ReadOnly(f"{wal!r} holds writes that can only be read in a writable folder; "
+                           "copy the whole folder to one")
 
     def _settle(self) -> None:
         """Check what was opened, and bring a writable one to WAL and to this schema."""
@@ -3863,7 +3876,7 @@ def draft_of(brain: _Brain, text: Any = None, *, kind: str = "episodic",
     scope = _scope_given(scope or GLOBAL)
     named, about = _source(names), _plain_data(meta) if meta else {}
     session_id, model = named["session_id"] or brain.session_id, brain.model()
-    doubt = suspicion(text) or next(filter(None, (suspicion(v) for v in named.values() if v)), "")
+    doubt = next(filter(None, map(suspicion, filter(None, (text, *named.values())))), "")
     vector = None if model is None else _embedded(
         brain, model, text, named["speaker"], session_id, scope)
     notes = [f"redacted: {', '.join(secrets)}"] if secrets else []
@@ -4313,9 +4326,22 @@ class _Recall:
             hit.score *= DOUBTED if hit.row["quarantined"] else (
                 1.0 if hit.row["origin"] in TRUSTED else UNTRUSTED)
         hits.sort(key=lambda hit: (-hit.score, -hit.row["id"]))
+        best = hits[:max(BEST, 2 * k)]
+        self._reread(best)
+        hits[:len(best)] = sorted(best, key=lambda hit: (-hit.score, -hit.row["id"]))
+        rows = {hit.row["id"]: hit.row for hit in best}
+        for ident, text in self.store.rows(SQL_LESSONS, to_json(list(rows))):
+            lesson = set(content(text)).difference(content(rows[ident]["text"]))
+            self.taught.setdefault(ident, []).append(lesson)
+        share = shares([hit.score for hit in hits])
+        for hit, hit.share in zip(hits[:len(best)], share, strict=False):
+            self.judge(hit)
+        return hits
+
+    def _reread(self, best: Sequence[_Hit]) -> None:
+        """Weigh the best hits by retention, the first of them by letters and order as well."""
         every = terms(self.cue.text[:2_000])
         grams = letter_grams(self.cue) if self.config.use_cosine else set()
-        best = hits[:max(BEST, 2 * k)]
         for rank, hit in enumerate(best):
             if self.config.use_decay:
                 hit.score *= 0.9 + 0.1 * self.retained(hit.row)
@@ -4328,15 +4354,6 @@ class _Recall:
                 hit.score *= 1 + GRAMS * shared / (len(grams) or 1)
             if rank < 10:
                 hit.score *= 1 + IN_ORDER * in_order(every, terms(hit.row["text"][:2_000]))
-        hits[:len(best)] = sorted(best, key=lambda hit: (-hit.score, -hit.row["id"]))
-        rows = {hit.row["id"]: hit.row for hit in best}
-        for ident, text in self.store.rows(SQL_LESSONS, to_json(list(rows))):
-            lesson = set(content(text)).difference(content(rows[ident]["text"]))
-            self.taught.setdefault(ident, []).append(lesson)
-        share = shares([hit.score for hit in hits])
-        for hit, hit.share in zip(hits[:len(best)], share, strict=False):
-            self.judge(hit)
-        return hits
 
     def judge(self, hit: _Hit) -> None:
         """Fill in coverage, meaning and both chances."""
@@ -4451,6 +4468,35 @@ def record(row: sqlite3.Row, *, cosine: float = 0.0, confidence: float = 1.0,
         pinned=bool(row["pinned"]))
 
 
+def _floors(hits: Sequence[_Hit], given: float | None,
+            config: MemoryConfig) -> tuple[float, float]:
+    """The confidence that a hit needs, and the chance that the store knows any answer."""
+    if given is not None or not config.use_abstention:
+        return given or 0.0, 0.0
+    best = max((hit.confidence for hit in hits), default=0.0)
+    return config.item_floor * best, config.abstain_below
+
+
+def _kept(hits: Sequence[_Hit], floor: float, sure: float) -> list[_Hit]:
+    """The hits that are sure enough; noise and rewordings go where anything is asked of them."""
+    strict = bool(floor or sure)
+    least = SCORE_FLOOR * hits[0].score if hits and strict else 0.0
+    return [hit for hit in hits if hit.confidence >= floor and hit.known >= sure
+            and hit.score >= least and not (hit.again and strict)]
+
+
+def _linked(work: _Recall, hits: Sequence[_Hit], kept: Sequence[_Hit], k: int, floor: float,
+            sure: float) -> tuple[list[_Hit], list[_Hit]]:
+    """What links bring: hits for the places that are left of `k`, and what comes along."""
+    room, chosen, direct = k - len(kept), *({hit.row["id"] for hit in some}
+                                            for some in (kept, hits))
+    linked = [hit for hit in work.associates(kept, 2 * CONTEXT + room)
+              if hit.row["id"] not in chosen]
+    strong = [hit for hit in linked if hit.confidence >= floor and hit.known >= sure
+              and hit.row["id"] not in direct][:room]
+    return strong, [hit for hit in linked if hit not in strong][:min(k, CONTEXT)]
+
+
 def _recalled(brain: _Brain, query: str, *, k: int, scope: str | None, all_scopes: bool = False,
               min_confidence: float | None = None, budget_chars: int | None = None,
               log: bool = False, **filters: Any) -> RecallPacket:
@@ -4471,25 +4517,13 @@ def _recalled(brain: _Brain, query: str, *, k: int, scope: str | None, all_scope
         for focus in (False, True):
             work = _Recall(brain, storable(query), scopes, focus=focus, **filters)
             hits = work.hits(k)
-            best = max((hit.confidence for hit in hits), default=0.0)
-            floor, sure = min_confidence or 0.0, 0.0
-            if min_confidence is None and config.use_abstention:
-                floor, sure = config.item_floor * best, config.abstain_below
-            strict = bool(floor or sure)
-            least = SCORE_FLOOR * hits[0].score if hits and strict else 0.0
-            kept = [hit for hit in hits if hit.confidence >= floor and hit.known >= sure
-                    and hit.score >= least and not (hit.again and strict)][:k]
+            floor, sure = _floors(hits, min_confidence, config)
+            kept = _kept(hits, floor, sure)[:k]
             if kept or not work.focusable:
                 break
-        room, chosen, direct = k - len(kept), *({hit.row["id"] for hit in some}
-                                                for some in (kept, hits))
-        linked = [hit for hit in work.associates(kept, 2 * CONTEXT + room)
-                  if hit.row["id"] not in chosen]
-        strong = [hit for hit in linked if hit.confidence >= max(floor, 1e-9) and hit.known >= sure
-                  and hit.row["id"] not in direct][:room]
+        strong, beside = _linked(work, hits, kept, k, max(floor, 1e-9), sure)
         items = _within([work.item(hit) for hit in [*kept, *strong]], budget_chars)
         left = None if budget_chars is None else budget_chars - sum(len(i.text) for i in items)
-        beside = [hit for hit in linked if hit not in strong][:min(k, CONTEXT)]
         context = _within([work.item(hit) for hit in beside], left)
         notes = _conflicts(brain, [item.memory_id for item in [*items, *context]])
         items, context = ([item._replace(why=(*item.why, *notes[item.memory_id]))
@@ -7637,6 +7671,11 @@ def call_tool(desk: Callable[[], Desk], name: object, given: object,
     return {"content": [{"type": "text", "text": text}], "isError": failed}
 
 
+def _print_error(message: str) -> None:
+    """One line on stderr: stdout is for answers."""
+    print(f"realmemory: {one_line(message, 500)}", file=sys.stderr)
+
+
 class _RpcError(Exception):
     """A JSON-RPC error reply: code, message, data."""
 
@@ -7662,7 +7701,7 @@ class McpServer:
         except _RpcError as error:
             reply["error"] = dict(zip(("code", "message", "data"), error.args, strict=False))
         except Exception as error:      # the loop outlives a bug; the client learns of it
-            print(f"realmemory: {type(error).__name__}: {error}", file=sys.stderr)
+            _print_error(f"{type(error).__name__}: {error}")
             reply["error"] = {"code": -32603, "message": f"internal error: {type(error).__name__}"}
         return json.dumps(reply, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
 
@@ -7740,7 +7779,7 @@ def serve_sdk(open_desk: Callable[[], Desk], tools: Sequence[Tool] = TOOLS) -> N
         from mcp import types
         from mcp.server.lowlevel import Server
         from mcp.server.stdio import stdio_server
-    except Exception as error:          # an installed SDK can still be unusable
+    except (ImportError, AttributeError, TypeError, ValueError, RuntimeError) as error:  # unfit SDK
         raise StoreError(f"serve --sdk needs the package mcp ({_shown(str(error), 120)}); "
                          "pip install 'realmemory[mcp]', or serve without --sdk") from error
     ours = McpServer(open_desk, tools)
@@ -8207,7 +8246,7 @@ def _failed(error: BaseException, hook_like: bool) -> int:
             return 0 if hook_like else 1
     if not isinstance(error, (RealMemoryError, OSError)) and not hook_like:
         raise error
-    print(f"realmemory: {one_line(str(error), 500)}", file=sys.stderr)
+    _print_error(str(error))
     return 1
 
 
