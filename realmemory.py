@@ -269,12 +269,17 @@ class MemoryConfig(Record):
         return cls(promote_reinforcements=1, tau_episodic_d=7.0, tau_semantic_d=60.0,
                    backups_keep=3)
 
+    @staticmethod
+    def _range(name: str, kind: type) -> tuple[float, float]:
+        if "tau_" in name:
+            return 1e-6, math.inf
+        return (0 if name.endswith("_keep") else 1, 1e9) if kind is int else (0, 1)
+
     def checked(self) -> MemoryConfig:
         """Itself; raises InvalidInput where a value is outside its range."""
         for name, default in self._defaults.items():
             value, kind = getattr(self, name), float if default is None else type(default)
-            low, high = (1e-6, math.inf) if "tau_" in name else (1, 1e9) if kind is int else (0, 1)
-            low = 0 if name.endswith("_keep") else low
+            low, high = self._range(name, kind)
             fits = type(value) is bool if kind is bool else (
                 type(value) in (kind, int) and low <= value <= high)
             takes = "true or false" if kind is bool else f"a number from {low:g} to {high:g}"
@@ -2524,8 +2529,8 @@ SQL_BRIEF = f"""{SQL_TRACE} INDEXED BY traces_brief WHERE scope_id = ? AND kind 
 SQL_NEWEST = SQL_BRIEF.replace("_brief", "_newest").replace("strength DESC, ", "")
 SQL_PINNED = f"""{SQL_TRACE} WHERE pinned = 1 AND valid_to IS NULL AND quarantined = 0
     AND scope_id {SQL_IN} ORDER BY id DESC LIMIT 50"""
-SQL_PHRASE = f"""SELECT f.rowid FROM heard_terms f JOIN traces t ON t.id = f.rowid
-    WHERE heard_terms MATCH ? AND t.scope_id {SQL_IN} LIMIT 200"""
+SQL_PHRASE = """SELECT f.rowid FROM heard_terms f JOIN traces t ON t.id = f.rowid
+    WHERE heard_terms MATCH ? AND t.scope_id IN (SELECT value FROM json_each(?)) LIMIT 200"""
 # What a recall's filters let through; a superseded trace passes: its head decides.
 SQL_ALLOWED = f"""SELECT id FROM traces WHERE scope_id {SQL_IN.replace("?", ":scopes")}
     AND kind = coalesce(:kind, kind) AND coalesce(valid_from, created_at) BETWEEN
@@ -2536,21 +2541,33 @@ SQL_ALLOWED = f"""SELECT id FROM traces WHERE scope_id {SQL_IN.replace("?", ":sc
         SELECT value FROM json_each(:tags) EXCEPT SELECT value FROM json_each(tags)))
     AND CASE WHEN :as_of IS NULL THEN :old OR valid_to IS NULL OR superseded_by IS NOT NULL ELSE
     coalesce(valid_from, created_at) <= :as_of AND (valid_to IS NULL OR valid_to > :as_of) END"""
-SQL_LESSONS = f"SELECT trace_id, text FROM variants WHERE origin = 'cue' AND trace_id {SQL_IN}"
+SQL_BEFORE = "SELECT id, substr(text, 1, 2000), prev_id FROM traces WHERE id = ?"
+SQL_AFTER = "SELECT id, substr(text, 1, 2000), id FROM traces WHERE prev_id = ?"
+SQL_LESSONS = """SELECT trace_id, text FROM variants WHERE origin = 'cue'
+    AND trace_id IN (SELECT value FROM json_each(?))"""
+SQL_CONFLICTS = """SELECT l.src, l.dst, l.kind
+    FROM links l JOIN traces a ON a.id = l.src JOIN traces b ON b.id = l.dst
+    WHERE l.kind IN ('update', 'contradiction') AND l.src IN (SELECT value FROM json_each(?1))
+    AND l.dst IN (SELECT value FROM json_each(?1)) AND a.valid_to IS NULL AND b.valid_to IS NULL"""
 SQL_MISSING = """FROM traces t LEFT JOIN traces p ON p.id = t.prev_id
     WHERE t.id NOT IN (SELECT trace_id FROM vectors)"""
 SQL_ALIKE = "SELECT id, scope_id FROM traces WHERE whole = ? ORDER BY id DESC LIMIT 48"
 SQL_VECTORS = """SELECT trace_id, scope_id, prev_id, n_words, scale, data
     FROM vectors JOIN traces ON id = trace_id
     WHERE trace_id > ? ORDER BY trace_id"""
-SQL_LINKS = f"""SELECT * FROM (
-    SELECT src, dst, weight, eligible, touched_at, 1.0 FROM links WHERE src {SQL_IN} UNION ALL
-    SELECT dst, src, weight, eligible, touched_at, 0.6 FROM links WHERE dst {SQL_IN})
+SQL_SAMPLE = """SELECT scale, data FROM vectors
+    WHERE trace_id IN (SELECT value FROM json_each(?))"""
+SQL_LINKS = """SELECT * FROM (
+    SELECT src, dst, weight, eligible, touched_at, 1.0 FROM links
+        WHERE src IN (SELECT value FROM json_each(?1)) UNION ALL
+    SELECT dst, src, weight, eligible, touched_at, 0.6 FROM links
+        WHERE dst IN (SELECT value FROM json_each(?1)))
     ORDER BY weight + eligible DESC LIMIT 60"""
-SQL_CHAIN = f"""SELECT id, prev_id FROM traces WHERE id {SQL_IN}
-    UNION SELECT id, prev_id FROM traces WHERE prev_id {SQL_IN}"""
+SQL_CHAIN = """SELECT id, prev_id FROM traces WHERE id IN (SELECT value FROM json_each(?1))
+    UNION SELECT id, prev_id FROM traces WHERE prev_id IN (SELECT value FROM json_each(?1))"""
 SQL_POSTING = """INSERT INTO postings VALUES(?, ?, ?, ?) ON CONFLICT(scope_id, unit, chunk)
     DO UPDATE SET pointers = CAST(pointers || excluded.pointers AS BLOB)"""
+SQL_POINTERS = "SELECT pointers FROM postings WHERE scope_id = ? AND unit = ? AND chunk = ?"
 SQL_CHANGES = """SELECT seq, scope_id, pointers FROM events
     WHERE seq > ? AND pointers IS NOT NULL ORDER BY seq"""
 SQL_COUNTS = "SELECT (SELECT count(*) FROM traces), (SELECT coalesce(sum(n), 0) FROM counts)"
@@ -2775,13 +2792,16 @@ class Store:
                                  "nothing was stored: open it again")
             try:
                 if timeout_s is not None:
-                    self.run(f"PRAGMA busy_timeout = {int(timeout_s * 1000)}")
+                    self._wait_at_most(timeout_s)
                 with self._transaction():
                     self._catch_up()
                     yield
             finally:
                 if timeout_s is not None:
-                    self.run(f"PRAGMA busy_timeout = {int(self.timeout_s * 1000)}")
+                    self._wait_at_most(self.timeout_s)
+
+    def _wait_at_most(self, seconds: float) -> None:
+        self.run(f"PRAGMA busy_timeout = {int(seconds * 1000)}")
 
     def run(self, sql: str, *parameters: object, **named: object) -> sqlite3.Cursor:
         """Execute a statement inside a transaction."""
@@ -2903,10 +2923,10 @@ class Store:
         """Move the WAL into the database and empty it; False while a reader holds a snapshot."""
         with self._alone():
             try:
-                self.run("PRAGMA busy_timeout = 250")
+                self._wait_at_most(0.25)
                 return bool(self.value("PRAGMA wal_checkpoint(TRUNCATE)") == 0)
             finally:
-                self.run(f"PRAGMA busy_timeout = {int(self.timeout_s * 1000)}")
+                self._wait_at_most(self.timeout_s)
 
 
 def replace_store(folder: str, path: str) -> str:
@@ -3043,6 +3063,11 @@ def to_json(value: object) -> str:
     return _JSON.encode(value)
 
 
+def _json_or_null(value: object) -> str | None:
+    """What a column of tags or meta holds: NULL for nothing."""
+    return to_json(value) if value else None
+
+
 class TraceStore(Store):
     """The rows of a brain, and the index over them."""
 
@@ -3140,15 +3165,15 @@ class TraceStore(Store):
         """Take a trace's pointers out of postings and index."""
         self.fold()
         scope, ident = row["scope_id"], row["id"]
-        where = "WHERE scope_id = ? AND unit = ? AND chunk = ?"
         units = [word >> 8 for word in self.pointers_of(row, context=True)[2:]]
         for key in ((scope, unit, chunk) for unit in units for chunk in (0, (ident >> 12) + 1)):
-            stored = array("I", self.value(f"SELECT pointers FROM postings {where}", *key) or b"")
+            stored = array("I", self.value(SQL_POINTERS, *key) or b"")
             kept = array("I", [pointer for pointer in stored if pointer >> 8 != ident])
             if kept:
-                self.run(f"UPDATE postings SET pointers = ? {where}", kept.tobytes(), *key)
+                self.run("UPDATE postings SET pointers = ? "
+                         "WHERE scope_id = ? AND unit = ? AND chunk = ?", kept.tobytes(), *key)
             else:
-                self.run(f"DELETE FROM postings {where}", *key)
+                self.run("DELETE FROM postings WHERE scope_id = ? AND unit = ? AND chunk = ?", *key)
         self.renew()
         self._catch_up()
 
@@ -3285,9 +3310,7 @@ class TraceStore(Store):
     def turns(self, ident: int | None, *, after: bool = False) -> dict[int, str]:
         """{id: start of the text} of the trace `ident` and the one before it in its session, or of
         the two after it; nearest first."""
-        step, where = ("id", "prev_id") if after else ("prev_id", "id")
-        sql = f"SELECT id, substr(text, 1, 2000), {step} FROM traces WHERE {where} = ?"
-        found: dict[int, str] = {}
+        sql, found = SQL_AFTER if after else SQL_BEFORE, dict[int, str]()
         while len(found) < len(NEXT if after else PREVIOUS) and (row := self.row(sql, ident)):
             found[row[0]], ident = row[1], row[2]
         return found
@@ -3305,8 +3328,8 @@ class TraceStore(Store):
         if self._strangers is None:
             self._strangers = json.loads(self.meta("background", "null"))
         if self._strangers is None or newest >= 2 * self._strangers[0]:
-            rows = self.rows(f"SELECT scale, data FROM vectors WHERE trace_id {SQL_IN}",
-                             to_json(sorted({1 + newest * i // 400 for i in range(400)})))
+            sample = sorted({1 + newest * i // 400 for i in range(400)})
+            rows = self.rows(SQL_SAMPLE, to_json(sample))
             half = len(rows) // 2
             if half < 16:
                 return None
@@ -3363,12 +3386,12 @@ class TraceStore(Store):
         frontier, known, chained = list(ids), set(ids), set[int]()
         for _ in range(config.spread_hops):
             asked, reached = to_json(frontier), dict.fromkeys(known, 0.0)
-            for source, target, weight, eligible, at, way in self.rows(SQL_LINKS, asked, asked):
+            for source, target, weight, eligible, at, way in self.rows(SQL_LINKS, asked):
                 weight = min(1.0, weight + config.link_eligible * eligible) * way
                 weight = retention(weight, max(0.0, now - at) / DAY_S, config.link_tau_d)
                 bind(graph, source, target, weight)
                 reached[target] = reached.get(target, 0.0) + weight
-            for ident, previous in self.rows(SQL_CHAIN, asked, asked):
+            for ident, previous in self.rows(SQL_CHAIN, asked):
                 if previous and ident not in chained:
                     chained.add(ident)
                     bind(graph, previous, ident, config.stdp_forward)
@@ -3672,11 +3695,17 @@ def id_list(value: object, name: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(ids))
 
 
+def _is_line(value: object, most: int) -> bool:
+    """Whether a value is one line of 1 to `most` characters, without control characters."""
+    return isinstance(value, str) and 0 < len(value.strip()) <= most and (
+        not _CONTROL.search(value) and "\n" not in value)
+
+
 def tag_list(tags: Iterable[str]) -> tuple[str, ...]:
     """Distinct tags, sorted; each 1 to 100 characters on one line."""
     tags = [tags] if isinstance(tags, str) else list(tags)
     for tag in tags:
-        _require(isinstance(tag, str) and 0 < len(tag.strip()) <= 100 and not _CONTROL.search(tag),
+        _require(_is_line(tag, 100),
                  f"tags: {_shown(tag)} is not a word of 1 to 100 characters on one line")
     return tuple(sorted({clean(tag).strip() for tag in tags}))
 
@@ -3851,8 +3880,7 @@ def _key_given(key: str | None, origin: str, doubt: str) -> tuple[str | None, st
     """The key that a text may take, why that text is doubted, and what to note."""
     if key is None:
         return None, doubt, []
-    _require(isinstance(key, str) and 0 < len(key.strip()) <= 500
-             and not _CONTROL.search(key) and "\n" not in key,
+    _require(_is_line(key, 500),
              f"key={_shown(key)} is not a name of 1 to 500 characters on one line")
     notes = []
     if not doubt and origin != "user" and protected(key):
@@ -4052,15 +4080,14 @@ def decide(draft: Draft, scope: int, near: Sequence[Neighbour], config: MemoryCo
 
 def _kept_apart(draft: Draft, scope: int, row: sqlite3.Row) -> str:
     """Why a text of the same content is still no reinforcement, or ""."""
-    if row["scope_id"] != scope:
-        return f"known in {row['scope']!r}: each scope keeps its own"
-    if row["origin"] != draft.origin:
-        return f"said by another origin ({row['origin']})"
-    if (row["speaker"] or "").casefold() != (draft.speaker or "").casefold():
-        return f"said by another speaker ({row['speaker'] or 'unnamed'})"
-    if draft.key and row["key"] not in (None, draft.key):
-        return f"kept under another key ({row['key']})"
-    return "quarantined text reinforces nothing" if draft.quarantine else ""
+    theirs, mine = row["speaker"] or "", draft.speaker or ""
+    return next((why for apart, why in (
+        (row["scope_id"] != scope, f"known in {row['scope']!r}: each scope keeps its own"),
+        (row["origin"] != draft.origin, f"said by another origin ({row['origin']})"),
+        (theirs.casefold() != mine.casefold(), f"said by another speaker ({theirs or 'unnamed'})"),
+        (draft.key and row["key"] not in (None, draft.key),
+         f"kept under another key ({row['key']})"),
+        (draft.quarantine, "quarantined text reinforces nothing")) if apart), "")
 
 
 _SAID = ("text", "kind", "origin", "speaker", "session_id", "turn_id", "source_url", "key")
@@ -4074,8 +4101,8 @@ def insert(brain: _Brain, draft: Draft, scope: int, gist: int | None, decision: 
     ident = store.add(
         "traces", **{name: getattr(draft, name) for name in _SAID}, scope_id=scope,
         uid=int.from_bytes(os.urandom(7), "big"), source_hash=draft.source_hash,
-        tags=to_json(draft.tags) if draft.tags else None, prev_id=previous, gist_id=gist,
-        meta=to_json(draft.meta) if draft.meta else None, created_at=now, valid_from=draft.when,
+        tags=_json_or_null(draft.tags), prev_id=previous, gist_id=gist,
+        meta=_json_or_null(draft.meta), created_at=now, valid_from=draft.when,
         strength=brain.config.strength_new, quarantined=bool(draft.quarantine),
         n_words=len(set(draft.words)), whole=whole_of(draft.words))
     if ident > MAX_TRACE_ID:
@@ -4112,8 +4139,8 @@ def reinforce(brain: _Brain, row: sqlite3.Row, draft: Draft, decision: Decision)
     tags = sorted({*json.loads(row["tags"] or "[]"), *draft.tags})
     meta = {**draft.meta, **json.loads(row["meta"] or "{}")}
     source = row if row["source_url"] else draft._asdict()
-    store.change(ident, tags=to_json(tags) if tags else None, key=row["key"] or draft.key,
-                 meta=to_json(meta) if meta else None, source_url=source["source_url"],
+    store.change(ident, tags=_json_or_null(tags), key=row["key"] or draft.key,
+                 meta=_json_or_null(meta), source_url=source["source_url"],
                  source_hash=source["source_hash"], updated_at=now,
                  kind=max(row["kind"], draft.kind, key=KINDS.index),
                  reinforcements=row["reinforcements"] + 1)
@@ -4157,6 +4184,15 @@ class _Hit:
         self.row = row
         self.why: list[str] = []
         self.through: list[int] = []  # superseded traces it was found through
+
+
+def _session_means(hits: Iterable[_Hit]) -> dict[str, float]:
+    """A third of the sum of each session's three best scores."""
+    sessions: dict[str, list[float]] = {}
+    for hit in hits:
+        if hit.row["session_id"]:
+            sessions.setdefault(hit.row["session_id"], []).append(hit.score)
+    return {name: sum(nlargest(3, scores)) / 3 for name, scores in sessions.items()}
 
 
 class _Recall:
@@ -4314,13 +4350,10 @@ class _Recall:
         letters and order."""
         factors = speaker_factors(self.cue, (hit.row["speaker"] for hit in hits))
         top = max((hit.votes for hit in hits), default=0.0) or 1.0
-        sessions: dict[str, list[float]] = {}
         for hit in hits:
             factor = factors.get(hit.row["speaker"] or "", 1.0)
             hit.score, hit.lift = hit.votes / top * factor, hit.lift * factor
-            if hit.row["session_id"]:
-                sessions.setdefault(hit.row["session_id"], []).append(hit.score)
-        means = {name: sum(nlargest(3, scores)) / 3 for name, scores in sessions.items()}
+        means = _session_means(hits)
         for hit in hits:
             hit.score += SESSION * means.get(hit.row["session_id"], 0.0) + MEANING * hit.lift
             hit.score *= DOUBTED if hit.row["quarantined"] else (
@@ -4451,19 +4484,24 @@ def retention_of(row: sqlite3.Row, now: float, days: Sequence[int], config: Memo
     return round(retention(row["strength"], age, tau), 4)
 
 
+def _citation(row: sqlite3.Row) -> str:
+    """Where a trace was said, and what became of the file that it cites."""
+    place = [f"{what} {row[f'{what}_id']}" for what in ("session", "turn") if row[f"{what}_id"]]
+    if url := row["source_url"]:
+        state = f" ({file_state(url, row['source_hash'])})" if url.startswith("file:") else ""
+        place.append(url + state)
+    return ", ".join(place) or "source unknown"
+
+
 def record(row: sqlite3.Row, *, cosine: float = 0.0, confidence: float = 1.0,
            source: str = "direct", bm25: float = 0.0, **known: Any) -> Item:
     """A row of traces as an Item; the file that it cites is looked at."""
-    place = [f"{what} {row[f'{what}_id']}" for what in ("session", "turn") if row[f"{what}_id"]]
-    url = row["source_url"] or ""
-    state = f" ({file_state(url, row['source_hash'])})" if url.startswith("file:") else ""
-    place += [url + state] if url else []
     plain = (*_SAID, "scope", "created_at", "valid_to", "superseded_by")
     return Item(
         **{name: row[name] for name in plain}, **{"why": (), **known}, memory_id=row["id"],
         cosine=round(cosine, 4), confidence=confidence, source=source, bm25=round(bm25, 4),
         updated_at=row["updated_at"] or row["created_at"], valid_from=valid_from(row),
-        citation=", ".join(place) or "source unknown", meta=json.loads(row["meta"] or "{}"),
+        citation=_citation(row), meta=json.loads(row["meta"] or "{}"),
         tags=tuple(json.loads(row["tags"] or "[]")), trusted=not row["quarantined"],
         pinned=bool(row["pinned"]))
 
@@ -4543,11 +4581,8 @@ _CONFLICT = ("may update", "may be outdated", "may contradict")
 
 def _conflicts(brain: _Brain, idents: Sequence[int]) -> dict[int, list[str]]:
     """Notes by id on traces that the gate took for an update or contradiction of one another."""
-    ids, notes = to_json(idents), dict[int, list[str]]()
-    for new, old, kind in brain.store.rows(
-            f"SELECT l.src, l.dst, l.kind FROM links l JOIN traces a ON a.id = l.src JOIN traces b "
-            f"ON b.id = l.dst WHERE l.kind IN ('update', 'contradiction') AND l.src {SQL_IN} AND "
-            f"l.dst {SQL_IN} AND a.valid_to IS NULL AND b.valid_to IS NULL", ids, ids):
+    notes: dict[int, list[str]] = {}
+    for new, old, kind in brain.store.rows(SQL_CONFLICTS, to_json(idents)):
         verb = "update" if kind == "update" else "contradict"
         notes.setdefault(new, []).append(f"may {verb} #{old}")
         notes.setdefault(old, []).append(f"may be outdated: #{new} is newer")
