@@ -1826,7 +1826,6 @@ _SPANS = _table("""day: day days день дня дней día días; week: week
 год года лет году año años; 0: monday понедельник lunes; 1: tuesday вторник martes; 2: wednesday
 среду miércoles; 3: thursday четверг jueves; 4: friday пятницу viernes; 5: saturday субботу sábado;
 6: sunday воскресенье domingo""")
-_MEANT = {fold(word): name for word, name in {**_DAYS, **_SPANS}.items()}
 # How a relative date is put.
 _DATES = _table("""day: DAY; ago: NUM_SPAN_ago (NUM_)?SPAN_назад hace_NUM_SPAN; in: in_NUM_SPAN
 через_(NUM_)?SPAN dentro_de_NUM_SPAN; last: last_SPAN [вн]а?_прошл..?_SPAN (el|la)_SPAN_pasad[oa];
@@ -1834,6 +1833,12 @@ next: next_SPAN [вн]а?_следующ.._SPAN; coming: (el|al|la)_pr[óo]xim[o
 # "done in 3 days", "через 3 дня сломался" measure from another day.
 _PAST = Regex(r"\b(?:\w+ed|was|were|had|did|done|took|made|(?!недел)\w{2,}л[аои]?(?:с[ья])?)\b",
               re.I)
+
+
+@lru_cache(1)
+def _meant() -> dict[str, str]:
+    """_DAYS and _SPANS by the folded word."""
+    return {fold(word): name for word, name in {**_DAYS, **_SPANS}.items()}
 
 
 @lru_cache(1)
@@ -1877,7 +1882,7 @@ def dated(text: str, day: float) -> tuple[str, float | None]:
 
     def mark(match: re.Match[str], how: str) -> str:
         groups, today = match.groupdict(), int(day // DAY_S)
-        unit, count = _MEANT[fold(match["of"])], fold(groups.get("n") or "1")
+        unit, count = _meant()[fold(match["of"])], fold(groups.get("n") or "1")
         n = int(_NUMBERS.get(count, count if count.isdigit() else "1"))
         if how == "in" and said_in_past or (
                 unit.isdigit() if how in ("ago", "in") else unit == "day"):     # "my last day"
@@ -1975,12 +1980,12 @@ MOST_PROPOSALS = 5                  # of one message
 _LABELS = {"en": ("User", "User's name: "), "es": ("Usuario", "Nombre del usuario: "),
            "ru": ("Пользователь", "Имя пользователя: ")}
 # Words that take one another's place in a wish, so that "long answers" replaces "short answers".
-_AXES = {stem(fold(word)): name for word, name in _table("""@length: short brief long detailed
+_AXES = _table("""@length: short brief long detailed
 краткие короткие подробные длинные cortas largas detalladas; @language: english russian spanish
 английски русски испански inglés ruso español; @indent: tabs spaces табы пробелы; @shade: dark
 light тёмная светлая; @hour: morning evening утром вечером; answer: answer reply response ответы
 respuestas; : prefer rather like always over предпочитаю всегда больше нравится prefiero
-siempre""").items()}
+siempre""")
 _WORK = Regex(r"\b(?:you|answer|repl|respon|code|commit|test|report|format|bullet|list|tabs|ответ"
               r"|отвеча|код|коммит|отч[её]т|письм|спис|respuesta|código|informe)", re.I)
 _OWN_WORDS = Regex(r"\b(?:i|i'\w+|my|me|we|we'\w+|our|us|let's|я|мы|мне|меня|мо[йяиёею]\w*|наш\w*"
@@ -2041,9 +2046,15 @@ def _stated(message: Item) -> Iterator[Proposal]:
                 yield proposal
 
 
+@lru_cache(1)
+def _axes() -> dict[str, str]:
+    """_AXES by the stem of the word."""
+    return {stem(fold(word)): name for word, name in _AXES.items()}
+
+
 def _topic(text: str) -> str | None:
     """What a short wish is about, with its choice left open; None where that is unknown."""
-    words = {_AXES.get(word, word) for word in content(text)} - {""}
+    words = {_axes().get(word, word) for word in content(text)} - {""}
     known = len(words) < 5 and any(word[0] == "@" for word in words)
     known = known and "not" not in facts(text).signs        # "not in English" chooses nothing
     return f"wish.{' '.join(sorted(words))}" if known else None
