@@ -3979,14 +3979,20 @@ def _live(store: TraceStore, found: Collection[tuple[int, Any]]) -> list[tuple[A
             and row["valid_to"] is None and not row["quarantined"]]
 
 
+def _alike_as_wholes(store: TraceStore, units: Sequence[int], words: Sequence[str],
+                     scopes: Sequence[int]) -> dict[int, int]:
+    """{id: units shared} of traces of the same words, looked up where no word singles one out."""
+    if not all(store.index.common(scopes, unit) for unit in units):
+        return {}
+    return {row[0]: len(units) for row in store.rows(SQL_ALIKE, whole_of(words))
+            if row[1] in scopes}
+
+
 def _live_kin(brain: _Brain, units: Sequence[int], words: Sequence[str],
               scopes: Sequence[int]) -> list[tuple[Any, int]]:
     """(row, units shared) of the current, trusted traces that share most with a text."""
     config, store = brain.config, brain.store
-    alike: dict[int, int] = {}
-    if all(store.index.common(scopes, unit) for unit in units):
-        alike = {row[0]: len(units) for row in store.rows(SQL_ALIKE, whole_of(words))
-                 if row[1] in scopes}
+    alike = _alike_as_wholes(store, units, words, scopes)
     live: list[tuple[Any, int]] = []
     for most in (config.gate_compare, 16 * config.gate_compare):  # old versions may stand before
         kin = store.index.kin(units, scopes, rarest=config.gate_probe, most=most)
@@ -4206,6 +4212,13 @@ def _session_means(hits: Iterable[_Hit]) -> dict[str, float]:
     return {name: sum(nlargest(3, scores)) / 3 for name, scores in sessions.items()}
 
 
+def _trust_in(row: sqlite3.Row) -> float:
+    """The factor of a trace's score for where it comes from."""
+    if row["quarantined"]:
+        return DOUBTED
+    return 1.0 if row["origin"] in TRUSTED else UNTRUSTED
+
+
 class _Recall:
     """One recall inside one snapshot."""
 
@@ -4367,8 +4380,7 @@ class _Recall:
         means = _session_means(hits)
         for hit in hits:
             hit.score += SESSION * means.get(hit.row["session_id"], 0.0) + MEANING * hit.lift
-            hit.score *= DOUBTED if hit.row["quarantined"] else (
-                1.0 if hit.row["origin"] in TRUSTED else UNTRUSTED)
+            hit.score *= _trust_in(hit.row)
         hits.sort(key=lambda hit: (-hit.score, -hit.row["id"]))
         best = hits[:max(BEST, 2 * k)]
         self._reread(best)
@@ -4390,8 +4402,8 @@ class _Recall:
             if self.config.use_decay:
                 hit.score *= 0.9 + 0.1 * self.retained(hit.row)
             if rank < BEST:
-                hit.trust = SALAD if hit.row["origin"] not in TRUSTED and word_salad(
-                    hit.row["text"][:2_000]) else 1.0
+                listed = hit.row["origin"] not in TRUSTED and word_salad(hit.row["text"][:2_000])
+                hit.trust = SALAD if listed else 1.0
                 hit.score *= hit.trust
                 text = hit.row["text"][:1_000].lower()
                 shared = len([gram for gram in grams if gram in text])
@@ -4471,14 +4483,19 @@ class _Recall:
             hit.cosine = min(1.0, held / math.sqrt(len(self.telling) * row["n_words"] or 1))
         if hit.source == "keyword" and MEANT * hit.meant > hit.covered:
             hit.source = "direct"
-        why = [f"covers {hit.covered:.0%} of the cue, turns around it included"] if (
-            hit.covered) else []
-        why += [f"cosine {hit.cosine:.2f}"] if hit.cosine else []
         kept = self.retained(row)
-        why += [f"found through #{i}, which it supersedes" for i in hit.through[:3]]
-        why += ["dormant"] if kept < self.config.dormant_below else []
-        return record(row, cosine=hit.cosine, confidence=round(hit.confidence, 4),
-                      retention=kept, source=hit.source, why=(*why, *hit.why), bm25=hit.votes)
+        return record(row, cosine=hit.cosine, confidence=round(hit.confidence, 4), retention=kept,
+                      source=hit.source, why=(*self._why(hit, kept), *hit.why), bm25=hit.votes)
+
+    def _why(self, hit: _Hit, kept: float) -> Iterator[str]:
+        """What speaks for a hit, in words."""
+        if hit.covered:
+            yield f"covers {hit.covered:.0%} of the cue, turns around it included"
+        if hit.cosine:
+            yield f"cosine {hit.cosine:.2f}"
+        yield from (f"found through #{i}, which it supersedes" for i in hit.through[:3])
+        if kept < self.config.dormant_below:
+            yield "dormant"
 
 
 def valid_from(row: sqlite3.Row) -> float:
