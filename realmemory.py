@@ -1508,6 +1508,8 @@ _SECRET_HINTS = ("api key", *"""-----begin akia asia ghp_ gho_ ghu_ ghs_ ghr_ gi
 sk- sk_ rk- rk_ pk- pk_ aiza npm_ hf_ pypi- sg. eyj bearer authorization :// passw pwd passphrase
 secret api_key apikey api-key db_pass access_key accesskey accountkey token пароль contraseña clave
 xapp- whsec gocspx- hooks.slack dop_v1_ ya29.""".split())
+_HINTS_WITH = {sign: [hint for hint in _SECRET_HINTS if sign == next(
+    (c for c in "_-:." if c in hint), "")] for sign in ("_", "-", ":", ".", "")}
 
 # A text is read as a row of signs, a letter a word: x for any other word, "*" after a beginning.
 # The rules know only rows, so that one rule serves all languages, in linear time.
@@ -1615,7 +1617,9 @@ def redacted(text: str) -> tuple[str, tuple[str, ...]]:
     >>> redacted("password: see the vault")[1]
     ()
     """
-    if not any(map(text.lower().__contains__, _SECRET_HINTS)):
+    low = text.lower()
+    if not any(sign in low and any(map(low.__contains__, hints))
+               for sign, hints in _HINTS_WITH.items()):
         return text, ()
     kinds: list[str] = []
 
@@ -3260,12 +3264,13 @@ class TraceStore(Store):
         seen = [*dict.fromkeys([scope and self.scope_id(scope) or 1, 1])]
         return seen + [log for one in seen if logs and (log := self.log_id(one))]
 
-    def trace_counts(self, scopes: Iterable[int]) -> dict[int, int]:
+    def trace_counts(self, scopes: Collection[int]) -> dict[int, int]:
         """How many traces each scope holds, where it holds any."""
-        for scope in set(scopes) - self._counts.keys():
-            self._counts[scope] = self.value(
-                "SELECT coalesce(sum(n), 0) FROM counts WHERE scope_id = ?", scope)
-        return {s: self._counts[s] for s in dict.fromkeys(scopes) if self._counts[s]}
+        for scope in scopes:
+            if scope not in self._counts:
+                self._counts[scope] = self.value(
+                    "SELECT coalesce(sum(n), 0) FROM counts WHERE scope_id = ?", scope)
+        return {scope: n for scope in scopes if (n := self._counts[scope])}
 
     def mark_day(self, scope: int, at: float) -> None:
         """Enter the UTC day of `at` among the scope's active days."""
