@@ -96,17 +96,20 @@ class Record:
     """
 
     _fields: tuple[str, ...] = ()
+    _names: frozenset[str] = frozenset()
     _defaults: Mapping[str, object] = {}
 
     def __init_subclass__(cls) -> None:
         cls._fields = tuple(cls.__annotations__)
+        cls._names = frozenset(cls._fields)
         cls._defaults = {name: cls.__dict__[name] for name in cls._fields if name in cls.__dict__}
 
     def __init__(self, *values: object, **named: object) -> None:
-        given = {**self._defaults, **dict(zip(self._fields, values, strict=False), **named)}
-        if len(given) != len(self._fields) or not given.keys() <= set(self._fields):
+        held = self.__dict__
+        held.update(self._defaults)
+        held.update(zip(self._fields, values, strict=False), **named)
+        if held.keys() != self._names:
             raise TypeError(f"{type(self).__name__} takes {', '.join(self._fields)}")
-        self.__dict__.update(given)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{type(self).__name__}.{name} can't be set; use _replace")
@@ -266,12 +269,17 @@ class MemoryConfig(Record):
         return cls(promote_reinforcements=1, tau_episodic_d=7.0, tau_semantic_d=60.0,
                    backups_keep=3)
 
+    @staticmethod
+    def _range(name: str, kind: type) -> tuple[float, float]:
+        if "tau_" in name:
+            return 1e-6, math.inf
+        return (0 if name.endswith("_keep") else 1, 1e9) if kind is int else (0, 1)
+
     def checked(self) -> MemoryConfig:
         """Itself; raises InvalidInput where a value is outside its range."""
         for name, default in self._defaults.items():
             value, kind = getattr(self, name), float if default is None else type(default)
-            low, high = (1e-6, math.inf) if "tau_" in name else (1, 1e9) if kind is int else (0, 1)
-            low = 0 if name.endswith("_keep") else low
+            low, high = self._range(name, kind)
             fits = type(value) is bool if kind is bool else (
                 type(value) in (kind, int) and low <= value <= high)
             takes = "true or false" if kind is bool else f"a number from {low:g} to {high:g}"
@@ -608,7 +616,9 @@ def terms(text: str) -> list[str]:
 @lru_cache(4)  # a write analyses its text for the index, FTS5 and the gate
 def _terms(text: str) -> tuple[str, ...]:
     found = tokens(text)
-    return tuple([term for token in found for term in _look_up(token)] or found)
+    plain = text.isascii() and len(max(found, key=len, default="")) < 40
+    look_up = _cached if plain else _look_up
+    return tuple([term for token in found for term in look_up(token)] or found)
 
 
 def content(text: str) -> list[str]:
@@ -890,8 +900,11 @@ class VotingIndex:
             for word in change[at + 2:end]:
                 key, pointer = base | word >> 8, ident << 8 | word & 255
                 self._waiting.setdefault(key, []).append(pointer)
-                if key in self._buckets:
-                    _add_pointers(self._buckets[key], (pointer,))
+                bucket = self._buckets.get(key)
+                if bucket and bucket[-1] >> 8 < ident:  # mostly a new trace
+                    bucket.append(pointer)
+                elif bucket is not None:
+                    _add_pointers(bucket, (pointer,))
             at = end
 
     def settle(self) -> dict[tuple[int, int], array[int]]:
@@ -918,6 +931,11 @@ class VotingIndex:
         self._held += len(bucket)
         return bucket
 
+    def common(self, scopes: Iterable[int], unit: int) -> bool:
+        """Whether more than KIN_BUDGET traces of some scopes hold the unit themselves."""
+        return sum(len(self.bucket(s, unit)) for s in scopes) > KIN_BUDGET and (
+            sum(self.holders(s, unit) for s in scopes) > KIN_BUDGET)
+
     def holders(self, scope: int, unit: int) -> int:
         """How many traces of a scope hold the unit themselves."""
         low = self.bucket(scope, unit).tobytes()[0 if sys.byteorder == "little" else 3::4]
@@ -930,8 +948,8 @@ class VotingIndex:
         About KIN_BUDGET pointers of the `rarest` units single out `most` candidates, which are
         looked up in all buckets.
         """
-        found = sorted(filter(None, (self.bucket(scope, unit) for scope in scopes
-                                     for unit in units)), key=len)
+        found = sorted([bucket for scope in scopes for unit in units
+                        if (bucket := self.bucket(scope, unit))], key=len)
         votes, budget = dict[int, float](), KIN_BUDGET
         for bucket in found[:rarest]:
             if len(bucket) > budget and votes:
@@ -943,7 +961,10 @@ class VotingIndex:
             budget -= len(bucket)
         shared = []
         for ident in sorted(votes, key=votes.__getitem__, reverse=True)[:most]:
-            shared.append((sum(impact_of(bucket, ident) & 1 for bucket in found), ident))
+            low = ident << 8  # impact_of, unrolled: the gate's innermost loop
+            held = [bucket[at] & 1 for bucket in found if (at := bisect_left(bucket, low))
+                    < len(bucket) and bucket[at] >> 8 == ident]
+            shared.append((sum(held), ident))
         return sorted(shared, reverse=True)
 
     def vote(self, cue: Mapping[int, float], scopes: Sequence[int], *, budget: int = 3_000,
@@ -994,9 +1015,9 @@ def pointer_group(ident: int, impacts: Mapping[int, float], own: Iterable[str]) 
 
     `impacts` is {unit: weighted term frequency}, `own` the words that the trace holds itself.
     """
-    held = {unit_of(word) for word in own}
-    return array("I", (ident, len(impacts), *(
-        unit << 8 | impact_byte(impact, unit in held) for unit, impact in impacts.items())))
+    held = set(map(unit_of, own))
+    return array("I", [ident, len(impacts), *[
+        unit << 8 | impact_byte(impact, unit in held) for unit, impact in impacts.items()]])
 
 
 @lru_cache(maxsize=16_384)
@@ -1299,6 +1320,7 @@ def _alike(new: Facts, old: Facts) -> bool:
     return ours == theirs or _fronted(ours, theirs, new) or _fronted(theirs, ours, old)
 
 
+@lru_cache(1 << 14)
 def _side(word: str) -> int:
     """n or -n where the word stands on a side of the n-th pair of opposites, else 0."""
     return next((side for start, side in _SIDES.items() if word == start or (
@@ -1308,8 +1330,18 @@ def _side(word: str) -> int:
 def _opposed(left: list[str], right: list[str]) -> str:
     """"a / b" for a word of each text that deny each other, "" when none do."""
     return next((f"{word} / {other}" for word in left for other in right if (
-        _side(word) and _side(word) == -_side(other)) or any(
-        word == prefix + other or other == prefix + word for prefix in _PREFIXES)), "")
+        _side(word) and _side(word) == -_side(other)) or (
+        word.endswith(other) and word[:-len(other)] in _PREFIXES) or (
+        other.endswith(word) and other[:-len(word)] in _PREFIXES)), "")
+
+
+def _other_value(ours: Sequence[str], theirs: Sequence[str], first: str,
+                 other: str) -> tuple[str, str]:
+    """(relation, reason) of texts with other numbers or names; `first`, `other`: their starts."""
+    kind = "number" if all(word[:1].isdigit() for word in (*ours, *theirs)) else "value"
+    if first in ours and other in theirs:  # what comes first is told about
+        return "similar", f"about another {kind}: {first} / {other}"
+    return "update", f"{kind} differs: {' '.join(ours[:5])} / {' '.join(theirs[:5])}"
 
 
 def _difference(new: Facts, old: Facts, most: float) -> tuple[str, str]:
@@ -1321,10 +1353,7 @@ def _difference(new: Facts, old: Facts, most: float) -> tuple[str, str]:
     ours, theirs = ([word for word in words if not word.isalpha() and word[:1] != "@"]
                     for words in (left, right))
     if ours and theirs and most > 0.45:
-        kind = "number" if all(word[:1].isdigit() for word in ours + theirs) else "value"
-        if new.words[0] in ours and old.words[0] in theirs:  # what comes first is told about
-            return "similar", f"about another {kind}: {new.words[0]} / {old.words[0]}"
-        return "update", f"{kind} differs: {' '.join(ours[:5])} / {' '.join(theirs[:5])}"
+        return _other_value(ours, theirs, new.words[0], old.words[0])
     if any(map(_CHANGES.match, left + right)):
         return "update", f"a change: {shown}"
     if most >= 0.3:
@@ -1469,14 +1498,18 @@ _SECRET = Regex("|".join(f"(?P<{name}>{pattern})" for name, pattern in {
     "url_password": r"(?<=://)[^\s/:@]{0,64}:[^\s/]{3,256}(?=@)",
     "password": r"(?P<label>(?i:password|passwd|pwd|passphrase|secret|api[ _-]?key|access_?key"
                 r"|accountkey|db_pass|token|пароль|contraseña|clave)[\w-]{0,24}"
-                r"(?:\s[\w.-]{1,20}){0,4}?['\"*]{0,3}(?:\s{0,3}[:=：—]\s{0,3}|\s(?:is|это|es)\s)['\"*]{0,2})"
-                r"(?=[^\s'\"]{0,64}\d|[srp]k[_-][\w-]{20})(?=[^\s'\"]{0,64}[A-Za-zА-я])[^\s'\",;(){}<>$]{6,256}",
+                r"(?:\s[\w.-]{1,20}){0,4}?['\"*]{0,3}"
+                r"(?:\s{0,3}[:=：—]\s{0,3}|\s(?:is|это|es)\s)['\"*]{0,2})"
+                r"(?=[^\s'\"]{0,64}\d|[srp]k[_-][\w-]{20})"
+                r"(?=[^\s'\"]{0,64}[A-Za-zА-я])[^\s'\",;(){}<>$]{6,256}",
 }.items()), re.S)
 # A text without any of these needs no pattern: 30 microseconds less for most.
 _SECRET_HINTS = ("api key", *"""-----begin akia asia ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- xox
 sk- sk_ rk- rk_ pk- pk_ aiza npm_ hf_ pypi- sg. eyj bearer authorization :// passw pwd passphrase
 secret api_key apikey api-key db_pass access_key accesskey accountkey token пароль contraseña clave
 xapp- whsec gocspx- hooks.slack dop_v1_ ya29.""".split())
+_HINTS_WITH = {sign: [hint for hint in _SECRET_HINTS if sign == next(
+    (c for c in "_-:." if c in hint), "")] for sign in ("_", "-", ":", ".", "")}
 
 # A text is read as a row of signs, a letter a word: x for any other word, "*" after a beginning.
 # The rules know only rows, so that one rule serves all languages, in linear time.
@@ -1593,7 +1626,9 @@ def redacted(text: str) -> tuple[str, tuple[str, ...]]:
     >>> redacted("password: see the vault")[1]
     ()
     """
-    if not any(map(text.lower().__contains__, _SECRET_HINTS)):
+    low = text.lower()
+    if not any(sign in low and any(map(low.__contains__, hints))
+               for sign, hints in _HINTS_WITH.items()):
         return text, ()
     kinds: list[str] = []
 
@@ -1605,12 +1640,16 @@ def redacted(text: str) -> tuple[str, tuple[str, ...]]:
 
 
 @lru_cache(1)
-def _vocabulary() -> dict[str, str]:
-    """The sign of each word of _VOCABULARY, of a beginning with its asterisk; and the first three
-    letters of each beginning, for most words have none of them."""
+def _vocabulary() -> tuple[dict[str, str], dict[str, list[str]]]:
+    """The sign of each word of _VOCABULARY, of a beginning with its asterisk; the beginnings by
+    their first three letters, the longest first."""
     rows = (row.split() for row in _VOCABULARY.translate(_LOOKS).split("|"))
-    found = {word: sign for sign, *words in rows for word in words}
-    return dict.fromkeys((f"{word[:3]}..." for word in found if word[-1] == "*"), "") | found
+    known = {word: sign for sign, *words in rows for word in words}
+    heads: dict[str, list[str]] = {}
+    for word in sorted(known, key=len, reverse=True):
+        if word[-1] == "*":
+            heads.setdefault(word[:3], []).append(word[:-1])
+    return known, heads
 
 
 @lru_cache(1)
@@ -1631,10 +1670,15 @@ def _sign(word: str) -> str:
     """The sign of one folded word or mark; x for a word without one."""
     if "@" in word or "://" in word:
         return "@"
-    known, word = _vocabulary(), word.translate(_LOOKS)
-    most = min(len(word), 14) if f"{word[:3]}..." in known else 0
-    heads = (word[:n] + "*" for n in range(most, 2, -1))
-    return _STOPS.get(word) or known.get(word) or next(filter(None, map(known.get, heads)), "x")
+    (known, heads), word = _vocabulary(), word.translate(_LOOKS)
+    head = next(filter(word.startswith, heads.get(word[:3], ())), "")
+    return _STOPS.get(word) or known.get(word) or known.get(f"{head}*", "x")
+
+
+@lru_cache(1 << 14)
+def _signs(chunk: str) -> str:
+    """The signs of what stands between two spaces."""
+    return "".join(map(_sign, _READ.findall(chunk)))
 
 
 def _unmasked(text: str) -> str:
@@ -1645,8 +1689,9 @@ def _unmasked(text: str) -> str:
 
 def _planted(plain: str) -> str:
     """What kind of planted directive a plain text holds, or ""."""
-    row = "".join(map(_sign, _READ.findall(plain)))
-    found = [_FORGED.search(plain), *(_rules().search(sentence) for sentence in row.split(".")
+    row = "".join(map(_signs, plain.split(" ")))
+    told = [] if _TELLING.isdisjoint(row) else row.split(".")
+    found = [_FORGED.search(plain), *(_rules().search(sentence) for sentence in told
                                       if not _TELLING.isdisjoint(sentence))]
     return next((str(match.lastgroup) for match in found if match), "")
 
@@ -1827,7 +1872,6 @@ _SPANS = _table("""day: day days день дня дней día días; week: week
 год года лет году año años; 0: monday понедельник lunes; 1: tuesday вторник martes; 2: wednesday
 среду miércoles; 3: thursday четверг jueves; 4: friday пятницу viernes; 5: saturday субботу sábado;
 6: sunday воскресенье domingo""")
-_MEANT = {fold(word): name for word, name in {**_DAYS, **_SPANS}.items()}
 # How a relative date is put.
 _DATES = _table("""day: DAY; ago: NUM_SPAN_ago (NUM_)?SPAN_назад hace_NUM_SPAN; in: in_NUM_SPAN
 через_(NUM_)?SPAN dentro_de_NUM_SPAN; last: last_SPAN [вн]а?_прошл..?_SPAN (el|la)_SPAN_pasad[oa];
@@ -1836,6 +1880,12 @@ coming: this_coming_SPAN [вн]а?_ближайш.._SPAN""")
 # "done in 3 days", "через 3 дня сломался" measure from another day.
 _PAST = Regex(r"\b(?:\w+ed|was|were|had|did|done|took|made|(?!недел)\w{2,}л[аои]?(?:с[ья])?)\b",
               re.I)
+
+
+@lru_cache(1)
+def _meant() -> dict[str, str]:
+    """_DAYS and _SPANS by the folded word."""
+    return {fold(word): name for word, name in {**_DAYS, **_SPANS}.items()}
 
 
 @lru_cache(1)
@@ -1880,7 +1930,7 @@ def dated(text: str, day: float) -> tuple[str, float | None]:
 
     def mark(match: re.Match[str], how: str) -> str:
         groups, today = match.groupdict(), int(day // DAY_S)
-        unit, count = _MEANT[fold(match["of"])], fold(groups.get("n") or "1")
+        unit, count = _meant()[fold(match["of"])], fold(groups.get("n") or "1")
         n = int(_NUMBERS.get(count, count if count.isdigit() else "1"))
         if how == "in" and said_in_past or (
                 unit.isdigit() if how in ("ago", "in") else unit == "day" or (  # "my last day"
@@ -1998,12 +2048,12 @@ MOST_PROPOSALS = 5                  # of one message
 _LABELS = {"en": ("User", "User's name: "), "es": ("Usuario", "Nombre del usuario: "),
            "ru": ("Пользователь", "Имя пользователя: ")}
 # Words that take one another's place in a wish, so that "long answers" replaces "short answers".
-_AXES = {stem(fold(word)): name for word, name in _table("""@length: short brief long detailed
+_AXES = _table("""@length: short brief long detailed
 краткие короткие подробные длинные cortas largas detalladas; @language: english russian spanish
 английски русски испански inglés ruso español; @indent: tabs spaces табы пробелы; @shade: dark
 light тёмная светлая; @hour: morning evening утром вечером; answer: answer reply response ответы
 respuestas; -: hate dislike stand ненавижу odio detesto; : prefer rather like love enjoy always over
-предпочитаю люблю обожаю всегда больше нравится prefiero siempre""").items()}
+предпочитаю люблю обожаю всегда больше нравится prefiero siempre""")
 _WORK = Regex(r"\b(?:you|answer|repl|respon|code|commit|test|report|format|bullet|list|tabs|ответ"
               r"|отвеча|код|коммит|отч[её]т|письм|спис|respuesta|código|informe)", re.I)
 _OWN_WORDS = Regex(r"\b(?:i|i'\w+|my|me|we|we'\w+|our|us|let's|я|мы|мне|меня|мо[йяиёею]\w*|наш\w*"
@@ -2093,9 +2143,15 @@ def _stated(message: Item) -> Iterator[Proposal]:
                 yield proposal
 
 
+@lru_cache(1)
+def _axes() -> dict[str, str]:
+    """_AXES by the stem of the word."""
+    return {stem(fold(word)): name for word, name in _AXES.items()}
+
+
 def _topic(text: str) -> str | None:
     """What a short wish is about, with its choice left open; None where that is unknown."""
-    words = {_AXES.get(word, word) for word in content(text)} - {""}
+    words = {_axes().get(word, word) for word in content(text)} - {""}
     known = len(words) < 5 and any(word[0] == "@" for word in words)
     known = known and "-" not in words and "not" not in facts(text).signs   # chooses nothing
     return f"wish.{' '.join(sorted(words))}" if known else None
@@ -2236,8 +2292,10 @@ def trace_impacts(words: Sequence[str], *, speaker: str | None = None, when: flo
     """{unit: impact} of a trace: its content `words`, who said it, when, and the texts said before
     and after it in its session (nearest first)."""
     impacts = add_impacts({}, words, 1.0)
-    add_impacts(impacts, content(speaker) if speaker else (), SPEAKER, by_length=False)
-    add_impacts(impacts, date_words(when) if when is not None else (), DATE, by_length=False)
+    if speaker:
+        add_impacts(impacts, content(speaker), SPEAKER, by_length=False)
+    if when is not None:
+        add_impacts(impacts, date_words(when), DATE, by_length=False)
     for text, weight in zip(before, PREVIOUS, strict=False):
         asked = ANSWER if text.rstrip().endswith(("?", "\uff1f")) else 1.0
         add_impacts(impacts, first_words(text), weight * asked)
@@ -2572,6 +2630,7 @@ MIGRATIONS = {
 
 SQL_IN = "IN (SELECT value FROM json_each(?))"
 SQL_TRACE = "SELECT t.*, (SELECT name FROM scopes s WHERE s.id = scope_id) AS scope FROM traces t"
+SQL_FEW, SQL_THESE = f"{SQL_TRACE} WHERE id IN (?, ?, ?)", f"{SQL_TRACE} WHERE id {SQL_IN}"
 SQL_FTS5 = "SELECT 1 FROM pragma_module_list WHERE name = 'fts5'"  # not in all Pythons
 SQL_BRIEF = f"""{SQL_TRACE} INDEXED BY traces_brief WHERE scope_id = ? AND kind = ?
     AND valid_to IS NULL AND quarantined = 0 AND (kind <> 'procedural' OR origin NOT IN
@@ -2579,8 +2638,8 @@ SQL_BRIEF = f"""{SQL_TRACE} INDEXED BY traces_brief WHERE scope_id = ? AND kind 
 SQL_NEWEST = SQL_BRIEF.replace("_brief", "_newest").replace("strength DESC, ", "")
 SQL_PINNED = f"""{SQL_TRACE} WHERE pinned = 1 AND valid_to IS NULL AND quarantined = 0
     AND scope_id {SQL_IN} ORDER BY id DESC LIMIT 50"""
-SQL_PHRASE = f"""SELECT f.rowid FROM heard_terms f JOIN traces t ON t.id = f.rowid
-    WHERE heard_terms MATCH ? AND t.scope_id {SQL_IN} LIMIT 200"""
+SQL_PHRASE = """SELECT f.rowid FROM heard_terms f JOIN traces t ON t.id = f.rowid
+    WHERE heard_terms MATCH ? AND t.scope_id IN (SELECT value FROM json_each(?)) LIMIT 200"""
 # What a recall's filters let through; a superseded trace passes: its head decides.
 SQL_ALLOWED = f"""SELECT id FROM traces WHERE scope_id {SQL_IN.replace("?", ":scopes")}
     AND kind = coalesce(:kind, kind) AND coalesce(valid_from, created_at) BETWEEN
@@ -2591,7 +2650,14 @@ SQL_ALLOWED = f"""SELECT id FROM traces WHERE scope_id {SQL_IN.replace("?", ":sc
         SELECT value FROM json_each(:tags) EXCEPT SELECT value FROM json_each(tags)))
     AND CASE WHEN :as_of IS NULL THEN :old OR valid_to IS NULL OR superseded_by IS NOT NULL ELSE
     coalesce(valid_from, created_at) <= :as_of AND (valid_to IS NULL OR valid_to > :as_of) END"""
-SQL_LESSONS = f"SELECT trace_id, text FROM variants WHERE origin = 'cue' AND trace_id {SQL_IN}"
+SQL_BEFORE = "SELECT id, substr(text, 1, 2000), prev_id FROM traces WHERE id = ?"
+SQL_AFTER = "SELECT id, substr(text, 1, 2000), id FROM traces WHERE prev_id = ?"
+SQL_LESSONS = """SELECT trace_id, text FROM variants WHERE origin = 'cue'
+    AND trace_id IN (SELECT value FROM json_each(?))"""
+SQL_CONFLICTS = """SELECT l.src, l.dst, l.kind
+    FROM links l JOIN traces a ON a.id = l.src JOIN traces b ON b.id = l.dst
+    WHERE l.kind IN ('update', 'contradiction') AND l.src IN (SELECT value FROM json_each(?1))
+    AND l.dst IN (SELECT value FROM json_each(?1)) AND a.valid_to IS NULL AND b.valid_to IS NULL"""
 SQL_MISSING = """FROM traces t LEFT JOIN traces p ON p.id = t.prev_id
     WHERE t.id NOT IN (SELECT trace_id FROM vectors)
     AND (?1 IS NULL OR t.id IN (SELECT value FROM json_each(?1)))"""
@@ -2599,14 +2665,19 @@ SQL_ALIKE = "SELECT id, scope_id FROM traces WHERE whole = ? ORDER BY id DESC LI
 SQL_VECTORS = """SELECT trace_id, scope_id, prev_id, n_words, scale, data
     FROM vectors JOIN traces ON id = trace_id
     WHERE trace_id > ? ORDER BY trace_id"""
-SQL_LINKS = f"""SELECT * FROM (
-    SELECT src, dst, weight, eligible, touched_at, 1.0 FROM links WHERE src {SQL_IN} UNION ALL
-    SELECT dst, src, weight, eligible, touched_at, 0.6 FROM links WHERE dst {SQL_IN})
+SQL_SAMPLE = """SELECT scale, data FROM vectors
+    WHERE trace_id IN (SELECT value FROM json_each(?))"""
+SQL_LINKS = """SELECT * FROM (
+    SELECT src, dst, weight, eligible, touched_at, 1.0 FROM links
+        WHERE src IN (SELECT value FROM json_each(?1)) UNION ALL
+    SELECT dst, src, weight, eligible, touched_at, 0.6 FROM links
+        WHERE dst IN (SELECT value FROM json_each(?1)))
     ORDER BY weight + eligible DESC LIMIT 60"""
-SQL_CHAIN = f"""SELECT id, prev_id FROM traces WHERE id {SQL_IN}
-    UNION SELECT id, prev_id FROM traces WHERE prev_id {SQL_IN}"""
+SQL_CHAIN = """SELECT id, prev_id FROM traces WHERE id IN (SELECT value FROM json_each(?1))
+    UNION SELECT id, prev_id FROM traces WHERE prev_id IN (SELECT value FROM json_each(?1))"""
 SQL_POSTING = """INSERT INTO postings VALUES(?, ?, ?, ?) ON CONFLICT(scope_id, unit, chunk)
     DO UPDATE SET pointers = CAST(pointers || excluded.pointers AS BLOB)"""
+SQL_POINTERS = "SELECT pointers FROM postings WHERE scope_id = ? AND unit = ? AND chunk = ?"
 SQL_CHANGES = """SELECT seq, scope_id, pointers FROM events
     WHERE seq > ? AND pointers IS NOT NULL ORDER BY seq"""
 SQL_COUNTS = "SELECT (SELECT count(*) FROM traces), (SELECT coalesce(sum(n), 0) FROM counts)"
@@ -2669,12 +2740,10 @@ class Store:
                 return self._settle()
             except BaseException as error:
                 self._con.close()
-                if mode != "ro" or not isinstance(self._named(error), ReadOnly):
-                    raise
-                wal = f"{self.path}-wal"  # the second way would not see it
-                if os.path.exists(wal) and os.path.getsize(wal):
-                    raise ReadOnly(f"{wal!r} holds writes that can only be read in a writable "
-                                   "folder; copy the whole folder to one") from error
+                if mode == "ro" and isinstance(self._named(error), ReadOnly):
+                    self._refuse_wal()
+                    continue
+                raise
 
     def _make_file(self) -> None:
         try:
@@ -2699,6 +2768,13 @@ class Store:
         # it (POSIX), and another one would then throw away the WAL of a live connection.
         if 0 < os.path.getsize(self.path) < 512:  # SQLite would take it for an empty one
             raise self._named(sqlite3.DatabaseError("file is not a database"))
+
+    def _refuse_wal(self) -> None:
+        """Refuse writes that wait in a WAL, which an immutable database does not look at."""
+        wal = f"{self.path}-wal"
+        if os.path.exists(wal) and os.path.getsize(wal):
+            raise ReadOnly(f"{wal!r} holds writes that can only be read in a writable folder; "
+                           "copy the whole folder to one")
 
     def _settle(self) -> None:
         """Check what was opened, and bring a writable one to WAL and to this schema."""
@@ -2826,13 +2902,16 @@ class Store:
                                  "nothing was stored: open it again")
             try:
                 if timeout_s is not None:
-                    self.run(f"PRAGMA busy_timeout = {int(timeout_s * 1000)}")
+                    self._wait_at_most(timeout_s)
                 with self._transaction():
                     self._catch_up()
                     yield
             finally:
                 if timeout_s is not None:
-                    self.run(f"PRAGMA busy_timeout = {int(self.timeout_s * 1000)}")
+                    self._wait_at_most(self.timeout_s)
+
+    def _wait_at_most(self, seconds: float) -> None:
+        self.run(f"PRAGMA busy_timeout = {int(seconds * 1000)}")
 
     def run(self, sql: str, *parameters: object, **named: object) -> sqlite3.Cursor:
         """Execute a statement inside a transaction."""
@@ -2954,10 +3033,10 @@ class Store:
         """Move the WAL into the database and empty it; False while a reader holds a snapshot."""
         with self._alone():
             try:
-                self.run("PRAGMA busy_timeout = 250")
+                self._wait_at_most(0.25)
                 return bool(self.value("PRAGMA wal_checkpoint(TRUNCATE)") == 0)
             finally:
-                self.run(f"PRAGMA busy_timeout = {int(self.timeout_s * 1000)}")
+                self._wait_at_most(self.timeout_s)
 
 
 def replace_store(folder: str, path: str) -> str:
@@ -3100,6 +3179,11 @@ def to_json(value: object) -> str:
     return _JSON.encode(value)
 
 
+def _json_or_null(value: object) -> str | None:
+    """What a column of tags or meta holds: NULL for nothing."""
+    return to_json(value) if value else None
+
+
 class TraceStore(Store):
     """The rows of a brain, and the index over them."""
 
@@ -3197,15 +3281,15 @@ class TraceStore(Store):
         """Take a trace's pointers out of postings and index."""
         self.fold()
         scope, ident = row["scope_id"], row["id"]
-        where = "WHERE scope_id = ? AND unit = ? AND chunk = ?"
         units = [word >> 8 for word in self.pointers_of(row, context=True)[2:]]
         for key in ((scope, unit, chunk) for unit in units for chunk in (0, (ident >> 12) + 1)):
-            stored = array("I", self.value(f"SELECT pointers FROM postings {where}", *key) or b"")
+            stored = array("I", self.value(SQL_POINTERS, *key) or b"")
             kept = array("I", [pointer for pointer in stored if pointer >> 8 != ident])
             if kept:
-                self.run(f"UPDATE postings SET pointers = ? {where}", kept.tobytes(), *key)
+                self.run("UPDATE postings SET pointers = ? "
+                         "WHERE scope_id = ? AND unit = ? AND chunk = ?", kept.tobytes(), *key)
             else:
-                self.run(f"DELETE FROM postings {where}", *key)
+                self.run("DELETE FROM postings WHERE scope_id = ? AND unit = ? AND chunk = ?", *key)
         self.renew()
         self._catch_up()
 
@@ -3281,12 +3365,13 @@ class TraceStore(Store):
         seen = [*dict.fromkeys([scope and self.scope_id(scope) or 1, 1])]
         return seen + [log for one in seen if logs and (log := self.log_id(one))]
 
-    def trace_counts(self, scopes: Iterable[int]) -> dict[int, int]:
+    def trace_counts(self, scopes: Collection[int]) -> dict[int, int]:
         """How many traces each scope holds, where it holds any."""
-        for scope in set(scopes) - self._counts.keys():
-            self._counts[scope] = self.value(
-                "SELECT coalesce(sum(n), 0) FROM counts WHERE scope_id = ?", scope)
-        return {s: self._counts[s] for s in dict.fromkeys(scopes) if self._counts[s]}
+        for scope in scopes:
+            if scope not in self._counts:
+                self._counts[scope] = self.value(
+                    "SELECT coalesce(sum(n), 0) FROM counts WHERE scope_id = ?", scope)
+        return {scope: n for scope in scopes if (n := self._counts[scope])}
 
     def mark_day(self, scope: int, at: float) -> None:
         """Enter the UTC day of `at` among the scope's active days."""
@@ -3305,10 +3390,12 @@ class TraceStore(Store):
     def traces(self, ids: Iterable[int]) -> dict[int, sqlite3.Row]:
         """Rows of traces by id, with the scope's name; unknown ids are left out."""
         ids = list(ids)
-        if len(ids) <= 8:  # a few look-ups cost less than JSON
-            found = (self.row(f"{SQL_TRACE} WHERE id = ?", ident) for ident in ids)
-            return {row["id"]: row for row in found if row is not None}
-        return {row["id"]: row for row in self.rows(f"{SQL_TRACE} WHERE id {SQL_IN}", to_json(ids))}
+        if len(ids) <= 3:  # the gate's; costs less than JSON
+            found = self.rows(SQL_FEW, *ids, *[None] * (3 - len(ids))) if ids else []
+        else:
+            found = self.rows(SQL_THESE, str(ids))
+        by_id = {row["id"]: row for row in found}
+        return {ident: by_id[ident] for ident in ids if ident in by_id}
 
     def retired(self) -> set[int]:
         """Ids of the superseded traces."""
@@ -3340,9 +3427,7 @@ class TraceStore(Store):
     def turns(self, ident: int | None, *, after: bool = False) -> dict[int, str]:
         """{id: start of the text} of the trace `ident` and the one before it in its session, or of
         the two after it; nearest first."""
-        step, where = ("id", "prev_id") if after else ("prev_id", "id")
-        sql = f"SELECT id, substr(text, 1, 2000), {step} FROM traces WHERE {where} = ?"
-        found: dict[int, str] = {}
+        sql, found = SQL_AFTER if after else SQL_BEFORE, dict[int, str]()
         while len(found) < len(NEXT if after else PREVIOUS) and (row := self.row(sql, ident)):
             found[row[0]], ident = row[1], row[2]
         return found
@@ -3360,8 +3445,8 @@ class TraceStore(Store):
         if self._strangers is None:
             self._strangers = json.loads(self.meta("background", "null"))
         if self._strangers is None or newest >= 2 * self._strangers[0]:
-            rows = self.rows(f"SELECT scale, data FROM vectors WHERE trace_id {SQL_IN}",
-                             to_json(sorted({1 + newest * i // 400 for i in range(400)})))
+            sample = sorted({1 + newest * i // 400 for i in range(400)})
+            rows = self.rows(SQL_SAMPLE, to_json(sample))
             half = len(rows) // 2
             if half < 16:
                 return None
@@ -3421,12 +3506,12 @@ class TraceStore(Store):
         frontier, known, chained = list(ids), set(ids), set[int]()
         for _ in range(config.spread_hops):
             asked, reached = to_json(frontier), dict.fromkeys(known, 0.0)
-            for source, target, weight, eligible, at, way in self.rows(SQL_LINKS, asked, asked):
+            for source, target, weight, eligible, at, way in self.rows(SQL_LINKS, asked):
                 weight = min(1.0, weight + config.link_eligible * eligible) * way
                 weight = retention(weight, max(0.0, now - at) / DAY_S, config.link_tau_d)
                 bind(graph, source, target, weight)
                 reached[target] = reached.get(target, 0.0) + weight
-            for ident, previous in self.rows(SQL_CHAIN, asked, asked):
+            for ident, previous in self.rows(SQL_CHAIN, asked):
                 if previous and ident not in chained:
                     chained.add(ident)
                     bind(graph, previous, ident, config.stdp_forward)
@@ -3743,10 +3828,16 @@ def listed(values: object, name: str) -> list[Any]:
     return [values] if isinstance(values, str) else [*values]       # type: ignore[misc]
 
 
+def _is_line(value: object, most: int) -> bool:
+    """Whether a value is one line of 1 to `most` characters, without control characters."""
+    return isinstance(value, str) and 0 < len(value.strip()) <= most and (
+        not _CONTROL.search(value) and "\n" not in value)
+
+
 def tag_list(tags: Iterable[str]) -> tuple[str, ...]:
     """Distinct tags, sorted; each 1 to 100 characters on one line."""
     for tag in (tags := listed(tags, "tags")):
-        _require(isinstance(tag, str) and 0 < len(tag.strip()) <= 100 and not _CONTROL.search(tag),
+        _require(_is_line(tag, 100),
                  f"tags: {_shown(tag)} is not a word of 1 to 100 characters on one line")
     return tuple(sorted({clean(tag).strip() for tag in tags}))
 
@@ -3805,10 +3896,12 @@ def _source(given: Mapping[str, object]) -> dict[str, str | None]:
     """Who said a text and where, by name."""
     named: dict[str, str | None] = dict.fromkeys(("speaker", "session_id", "turn_id", "source_url"))
     for name, value in given.items():
-        _require(name in named and (value is None or isinstance(value, (str, int)))
-                 and len(str(value)) <= 2_000, f"{name}={_shown(value)}; {', '.join(named)} take "
-                 "a text of at most 2000 characters")
-        named[name] = None if value is None else clean(str(value)) or None
+        if value is None and name in named:
+            continue
+        _require(name in named and isinstance(value, (str, int)) and len(str(value)) <= 2_000,
+                 f"{name}={_shown(value)}; {', '.join(named)} take a text of at most 2000 "
+                 "characters")
+        named[name] = clean(str(value)) or None
     return named
 
 
@@ -3904,25 +3997,55 @@ def _embedded(brain: _Brain, model: EmbeddingProvider, text: str, speaker: str |
         text, speaker, (before[0], before[1]) if before else None)))))
 
 
+@lru_cache(64)
+def _scope_given(scope: str) -> str:
+    """A scope's name, checked and free of secrets."""
+    scope_key(scope)
+    scope_key(scope := clean(scope))
+    return scope
+
+
+def _text_given(text: object) -> tuple[str, tuple[str, ...]]:
+    """A text as it may be stored, and the kinds of secrets cut out of it."""
+    if not isinstance(text, str) or not text.strip():
+        raise InvalidInput(f"text={_shown(text)} is blank or no string; give a visible character")
+    if len(text) > MAX_TEXT_CHARS:
+        raise InvalidInput(f"text has {len(text):,} characters; the limit is {MAX_TEXT_CHARS:,}: "
+                           "split it")
+    text, secrets = redacted(storable(text))
+    _require(bool(text.strip()), "text holds nothing but NULs; give a visible character")
+    return text, secrets
+
+
+def _key_given(key: str | None, origin: str, doubt: str) -> tuple[str | None, str, list[str]]:
+    """The key that a text may take, why that text is doubted, and what to note."""
+    if key is None:
+        return None, doubt, []
+    _require(_is_line(key, 500),
+             f"key={_shown(key)} is not a name of 1 to 500 characters on one line")
+    notes = []
+    if not doubt and origin != "user" and protected(key):
+        doubt = f"under a key that is the user's to write ({key})"
+        notes.append(f"quarantined: {doubt}")
+    if not doubt:
+        return clean(key).strip(), "", []
+    return None, doubt, [*notes, f"untrusted text takes no key: {key!r} left as it was"]
+
+
 def draft_of(brain: _Brain, text: Any = None, *, kind: str = "episodic",
              scope: str | None = GLOBAL, origin: str = "agent", when: object = None,
              related_ids: object = (), force_new: bool = False, tags: Iterable[str] = (),
              meta: Mapping[str, Any] | None = None, key: str | None = None, logged: bool = False,
              **names: object) -> Draft:
     """The arguments of `remember`, or of a turn, checked, guarded and analysed."""
-    _require(isinstance(text, str) and bool(text.strip()),
-             f"text={_shown(text)} is blank or no string; give a visible character")
-    _require(len(text) <= MAX_TEXT_CHARS, f"text has {len(text):,} characters; the limit is "
-             f"{MAX_TEXT_CHARS:,}: split it")
-    _require(kind in KINDS and origin in ORIGINS, f"kind={_shown(kind)}, origin={_shown(origin)}; "
-             f"kinds are {', '.join(KINDS)}, origins {', '.join(ORIGINS)}")
-    text, secrets = redacted(storable(text))
-    _require(bool(text.strip()), "text holds nothing but NULs; give a visible character")
-    scope_key(scope or GLOBAL)
-    scope_key(scope := clean(scope or GLOBAL))
+    text, secrets = _text_given(text)
+    if kind not in KINDS or origin not in ORIGINS:
+        raise InvalidInput(f"kind={_shown(kind)}, origin={_shown(origin)}; kinds are "
+                           f"{', '.join(KINDS)}, origins {', '.join(ORIGINS)}")
+    scope = _scope_given(scope or GLOBAL)
     named, about = _source(names), _plain_data(meta) if meta else {}
     session_id, model = named["session_id"] or brain.session_id, brain.model()
-    doubt = suspicion(text) or next(filter(None, (suspicion(v) for v in named.values() if v)), "")
+    doubt = next(filter(None, map(suspicion, filter(None, (text, *named.values())))), "")
     vector = None if model is None else _embedded(
         brain, model, text, named["speaker"], session_id, scope, logged)
     notes = [f"redacted: {', '.join(secrets)}"] if secrets else []
@@ -3931,22 +4054,14 @@ def draft_of(brain: _Brain, text: Any = None, *, kind: str = "episodic",
     source, hashed = cited_file(named["source_url"]) if named["source_url"] else (None, None)
     if source and source.startswith("file:") and hashed is None:
         notes.append(f"{one_line(source, 200)} could not be read: its state stays unchecked")
-    if key is not None:
-        _require(isinstance(key, str) and 0 < len(key.strip()) <= 500
-                 and not _CONTROL.search(key) and "\n" not in key,
-                 f"key={_shown(key)} is not a name of 1 to 500 characters on one line")
-        if not doubt and origin != "user" and protected(key):
-            doubt = f"under a key that is the user's to write ({key})"
-            notes.append(f"quarantined: {doubt}")
-        notes += [f"untrusted text takes no key: {key!r} left as it was"] if doubt else []
-        key = None if doubt else clean(key).strip()
+    key, doubt, noted = _key_given(key, origin, doubt)
     return Draft(
         text=text, kind=kind, scope=scope, origin=origin, speaker=named["speaker"],
         when=None if when is None else epoch(when),
         session_id=session_id, turn_id=named["turn_id"], source_url=source, source_hash=hashed,
         key=key, related_ids=() if related_ids == () else id_list(related_ids, "related_ids"),
         force_new=bool(force_new), tags=() if tags == () else tag_list(tags), meta=about,
-        quarantine=doubt, notes=tuple(notes), words=tuple(content(text)), vector=vector)
+        quarantine=doubt, notes=(*notes, *noted), words=tuple(content(text)), vector=vector)
 
 
 def place(brain: _Brain, draft: Draft) -> WriteResult:
@@ -3994,13 +4109,20 @@ def _live(store: TraceStore, found: Collection[tuple[int, Any]]) -> list[tuple[A
             and row["valid_to"] is None and not row["quarantined"]]
 
 
-def _live_kin(brain: _Brain, units: Sequence[int], whole: int,
+def _alike_as_wholes(store: TraceStore, units: Sequence[int], words: Sequence[str],
+                     scopes: Sequence[int]) -> dict[int, int]:
+    """{id: units shared} of traces of the same words, looked up where no word singles one out."""
+    if not all(store.index.common(scopes, unit) for unit in units):
+        return {}
+    return {row[0]: len(units) for row in store.rows(SQL_ALIKE, whole_of(words))
+            if row[1] in scopes}
+
+
+def _live_kin(brain: _Brain, units: Sequence[int], words: Sequence[str],
               scopes: Sequence[int]) -> list[tuple[Any, int]]:
     """(row, units shared) of the current, trusted traces that share most with a text."""
     config, store = brain.config, brain.store
-    alike: dict[int, int] = {}
-    if all(sum(store.index.holders(s, unit) for s in scopes) > KIN_BUDGET for unit in units):
-        alike = {row[0]: len(units) for row in store.rows(SQL_ALIKE, whole) if row[1] in scopes}
+    alike = _alike_as_wholes(store, units, words, scopes)
     live: list[tuple[Any, int]] = []
     for most in (config.gate_compare, 16 * config.gate_compare):  # old versions may stand before
         kin = store.index.kin(units, scopes, rarest=config.gate_probe, most=most)
@@ -4032,7 +4154,8 @@ def neighbours(brain: _Brain, draft: Draft, scope: int) -> list[Neighbour]:
     """The live traces most like a draft, what says most first; near twins are compared in full."""
     config, near = brain.config, list[Neighbour]()
     scopes = list(brain.store.trace_counts([scope, 1]))
-    units = list(dict.fromkeys(unit_of(word) for word in draft.words[:400]))
+    units = list(dict.fromkeys(map(unit_of, draft.words[:400])))
+    spaced = draft.text.isascii() or _RUN.search(draft.text) is None
 
     def add(row: sqlite3.Row, said: Comparison, shared: int, reworded: bool) -> None:
         cosine = shared / math.sqrt((len(set(draft.words)) or 1) * (row["n_words"] or 1))
@@ -4045,10 +4168,9 @@ def neighbours(brain: _Brain, draft: Draft, scope: int) -> list[Neighbour]:
         near.append(Neighbour(row, said, reworded, cosine))
 
     known = None
-    for row, shared in _live_kin(brain, units, whole_of(draft.words), scopes):
+    for row, shared in _live_kin(brain, units, draft.words, scopes):
         shared = min(shared, len(units), row["n_words"])  # its other wordings may hold more
-        twin, alike = distance(len(units), row["n_words"], shared,
-                               spaced=_RUN.search(draft.text) is None)
+        twin, alike = distance(len(units), row["n_words"], shared, spaced=spaced)
         if not twin and alike < config.gate_link:
             continue
         said = Comparison("similar", alike, f"{shared} of {len(units)} words are shared")
@@ -4057,7 +4179,7 @@ def neighbours(brain: _Brain, draft: Draft, scope: int) -> list[Neighbour]:
             same = fold(draft.text) == fold(row["text"])
             said = Comparison("same", 1.0, "same text") if same else said
         elif twin or len(units) <= 30:
-            known, other = known or facts(draft.text), _known_facts(row["text"])
+            known, other = known or _known_facts(draft.text), _known_facts(row["text"])
             said = compare(known, other) if twin else said
             reworded = said.relation == "similar" and same_claim(known, other)
         add(row, said, shared,
@@ -4105,15 +4227,14 @@ def decide(draft: Draft, scope: int, near: Sequence[Neighbour], config: MemoryCo
 
 def _kept_apart(draft: Draft, scope: int, row: sqlite3.Row) -> str:
     """Why a text of the same content is still no reinforcement, or ""."""
-    if row["scope_id"] != scope:
-        return f"known in {row['scope']!r}: each scope keeps its own"
-    if row["origin"] != draft.origin:
-        return f"said by another origin ({row['origin']})"
-    if (row["speaker"] or "").casefold() != (draft.speaker or "").casefold():
-        return f"said by another speaker ({row['speaker'] or 'unnamed'})"
-    if draft.key and row["key"] not in (None, draft.key):
-        return f"kept under another key ({row['key']})"
-    return "quarantined text reinforces nothing" if draft.quarantine else ""
+    theirs, mine = row["speaker"] or "", draft.speaker or ""
+    return next((why for apart, why in (
+        (row["scope_id"] != scope, f"known in {row['scope']!r}: each scope keeps its own"),
+        (row["origin"] != draft.origin, f"said by another origin ({row['origin']})"),
+        (theirs.casefold() != mine.casefold(), f"said by another speaker ({theirs or 'unnamed'})"),
+        (draft.key and row["key"] not in (None, draft.key),
+         f"kept under another key ({row['key']})"),
+        (draft.quarantine, "quarantined text reinforces nothing")) if apart), "")
 
 
 _SAID = ("text", "kind", "origin", "speaker", "session_id", "turn_id", "source_url", "key")
@@ -4127,8 +4248,8 @@ def insert(brain: _Brain, draft: Draft, scope: int, gist: int | None, decision: 
     ident = store.add(
         "traces", **{name: getattr(draft, name) for name in _SAID}, scope_id=scope,
         uid=int.from_bytes(os.urandom(7), "big"), source_hash=draft.source_hash,
-        tags=to_json(draft.tags) if draft.tags else None, prev_id=previous, gist_id=gist,
-        meta=to_json(draft.meta) if draft.meta else None, created_at=now, valid_from=draft.when,
+        tags=_json_or_null(draft.tags), prev_id=previous, gist_id=gist,
+        meta=_json_or_null(draft.meta), created_at=now, valid_from=draft.when,
         strength=brain.config.strength_new, quarantined=bool(draft.quarantine),
         n_words=len(set(draft.words)), whole=whole_of(draft.words))
     if ident > MAX_TRACE_ID:
@@ -4165,8 +4286,8 @@ def reinforce(brain: _Brain, row: sqlite3.Row, draft: Draft, decision: Decision)
     tags = sorted({*json.loads(row["tags"] or "[]"), *draft.tags})
     meta = {**draft.meta, **json.loads(row["meta"] or "{}")}
     source = row if row["source_url"] else draft._asdict()
-    store.change(ident, tags=to_json(tags) if tags else None, key=row["key"] or draft.key,
-                 meta=to_json(meta) if meta else None, source_url=source["source_url"],
+    store.change(ident, tags=_json_or_null(tags), key=row["key"] or draft.key,
+                 meta=_json_or_null(meta), source_url=source["source_url"],
                  source_hash=source["source_hash"], updated_at=now,
                  kind=max(row["kind"], draft.kind, key=KINDS.index),
                  reinforcements=row["reinforcements"] + 1)
@@ -4210,6 +4331,22 @@ class _Hit:
         self.row = row
         self.why: list[str] = []
         self.through: list[int] = []  # superseded traces it was found through
+
+
+def _session_means(hits: Iterable[_Hit]) -> dict[str, float]:
+    """A third of the sum of each session's three best scores."""
+    sessions: dict[str, list[float]] = {}
+    for hit in hits:
+        if hit.row["session_id"]:
+            sessions.setdefault(hit.row["session_id"], []).append(hit.score)
+    return {name: sum(nlargest(3, scores)) / 3 for name, scores in sessions.items()}
+
+
+def _trust_in(row: sqlite3.Row) -> float:
+    """The factor of a trace's score for where it comes from."""
+    if row["quarantined"]:
+        return DOUBTED
+    return 1.0 if row["origin"] in TRUSTED else UNTRUSTED
 
 
 class _Recall:
@@ -4368,33 +4505,16 @@ class _Recall:
         letters and order."""
         factors = speaker_factors(self.cue, (hit.row["speaker"] for hit in hits))
         top = max((hit.votes for hit in hits), default=0.0) or 1.0
-        sessions: dict[str, list[float]] = {}
         for hit in hits:
             factor = factors.get(hit.row["speaker"] or "", 1.0)
             hit.score, hit.lift = hit.votes / top * factor, hit.lift * factor
-            if hit.row["session_id"]:
-                sessions.setdefault(hit.row["session_id"], []).append(hit.score)
-        means = {name: sum(nlargest(3, scores)) / 3 for name, scores in sessions.items()}
+        means = _session_means(hits)
         for hit in hits:
             hit.score += SESSION * means.get(hit.row["session_id"], 0.0) + MEANING * hit.lift
-            hit.score *= DOUBTED if hit.row["quarantined"] else (
-                1.0 if hit.row["origin"] in TRUSTED else UNTRUSTED)
+            hit.score *= _trust_in(hit.row)
         hits.sort(key=lambda hit: (-hit.score, -hit.row["id"]))
-        every = terms(self.cue.text[:2_000])
-        grams = letter_grams(self.cue) if self.config.use_cosine else set()
         best = hits[:max(BEST, 2 * k)]
-        for rank, hit in enumerate(best):
-            if self.config.use_decay:
-                hit.score *= 0.9 + 0.1 * self.retained(hit.row)
-            if rank < BEST:
-                hit.trust = SALAD if hit.row["origin"] not in TRUSTED and word_salad(
-                    hit.row["text"][:2_000]) else 1.0
-                hit.score *= hit.trust
-                text = hit.row["text"][:1_000].lower()
-                shared = len([gram for gram in grams if gram in text])
-                hit.score *= 1 + GRAMS * shared / (len(grams) or 1)
-            if rank < 10:
-                hit.score *= 1 + IN_ORDER * in_order(every, terms(hit.row["text"][:2_000]))
+        self._reread(best)
         hits[:len(best)] = sorted(best, key=lambda hit: (-hit.score, -hit.row["id"]))
         rows = {hit.row["id"]: hit.row for hit in best}
         for ident, text in self.store.rows(SQL_LESSONS, to_json(list(rows))):
@@ -4404,6 +4524,23 @@ class _Recall:
         for hit, hit.share in zip(hits[:len(best)], share, strict=False):
             self.judge(hit)
         return hits
+
+    def _reread(self, best: Sequence[_Hit]) -> None:
+        """Weigh the best hits by retention, the first of them by letters and order as well."""
+        every = terms(self.cue.text[:2_000])
+        grams = letter_grams(self.cue) if self.config.use_cosine else set()
+        for rank, hit in enumerate(best):
+            if self.config.use_decay:
+                hit.score *= 0.9 + 0.1 * self.retained(hit.row)
+            if rank < BEST:
+                listed = hit.row["origin"] not in TRUSTED and word_salad(hit.row["text"][:2_000])
+                hit.trust = SALAD if listed else 1.0
+                hit.score *= hit.trust
+                text = hit.row["text"][:1_000].lower()
+                shared = len([gram for gram in grams if gram in text])
+                hit.score *= 1 + GRAMS * shared / (len(grams) or 1)
+            if rank < 10:
+                hit.score *= 1 + IN_ORDER * in_order(every, terms(hit.row["text"][:2_000]))
 
     def judge(self, hit: _Hit) -> None:
         """Fill in coverage, meaning and both chances."""
@@ -4477,14 +4614,19 @@ class _Recall:
             hit.cosine = min(1.0, held / math.sqrt(len(self.telling) * row["n_words"] or 1))
         if hit.source == "keyword" and MEANT * hit.meant > hit.covered:
             hit.source = "direct"
-        why = [f"covers {hit.covered:.0%} of the cue, turns around it included"] if (
-            hit.covered) else []
-        why += [f"cosine {hit.cosine:.2f}"] if hit.cosine else []
         kept = self.retained(row)
-        why += [f"found through #{i}, which it supersedes" for i in hit.through[:3]]
-        why += ["dormant"] if kept < self.config.dormant_below else []
-        return record(row, cosine=hit.cosine, confidence=round(hit.confidence, 4),
-                      retention=kept, source=hit.source, why=(*why, *hit.why), bm25=hit.votes)
+        return record(row, cosine=hit.cosine, confidence=round(hit.confidence, 4), retention=kept,
+                      source=hit.source, why=(*self._why(hit, kept), *hit.why), bm25=hit.votes)
+
+    def _why(self, hit: _Hit, kept: float) -> Iterator[str]:
+        """What speaks for a hit, in words."""
+        if hit.covered:
+            yield f"covers {hit.covered:.0%} of the cue, turns around it included"
+        if hit.cosine:
+            yield f"cosine {hit.cosine:.2f}"
+        yield from (f"found through #{i}, which it supersedes" for i in hit.through[:3])
+        if kept < self.config.dormant_below:
+            yield "dormant"
 
 
 def valid_from(row: sqlite3.Row) -> float:
@@ -4501,21 +4643,55 @@ def retention_of(row: sqlite3.Row, now: float, days: Sequence[int], config: Memo
     return round(retention(row["strength"], age, tau), 4)
 
 
+def _citation(row: sqlite3.Row) -> str:
+    """Where a trace was said, and what became of the file that it cites."""
+    place = [f"{what} {row[f'{what}_id']}" for what in ("session", "turn") if row[f"{what}_id"]]
+    if url := row["source_url"]:
+        state = f" ({file_state(url, row['source_hash'])})" if url.startswith("file:") else ""
+        place.append(url + state)
+    return ", ".join(place) or "source unknown"
+
+
 def record(row: sqlite3.Row, *, cosine: float = 0.0, confidence: float = 1.0,
            source: str = "direct", bm25: float = 0.0, **known: Any) -> Item:
     """A row of traces as an Item; the file that it cites is looked at."""
-    place = [f"{what} {row[f'{what}_id']}" for what in ("session", "turn") if row[f"{what}_id"]]
-    url = row["source_url"] or ""
-    state = f" ({file_state(url, row['source_hash'])})" if url.startswith("file:") else ""
-    place += [url + state] if url else []
     plain = (*_SAID, "scope", "created_at", "valid_to", "superseded_by")
     return Item(
         **{name: row[name] for name in plain}, **{"why": (), **known}, memory_id=row["id"],
         cosine=round(cosine, 4), confidence=confidence, source=source, bm25=round(bm25, 4),
         updated_at=row["updated_at"] or row["created_at"], valid_from=valid_from(row),
-        citation=", ".join(place) or "source unknown", meta=json.loads(row["meta"] or "{}"),
+        citation=_citation(row), meta=json.loads(row["meta"] or "{}"),
         tags=tuple(json.loads(row["tags"] or "[]")), trusted=not row["quarantined"],
         pinned=bool(row["pinned"]))
+
+
+def _floors(hits: Sequence[_Hit], given: float | None,
+            config: MemoryConfig) -> tuple[float, float]:
+    """The confidence that a hit needs, and the chance that the store knows any answer."""
+    if given is not None or not config.use_abstention:
+        return given or 0.0, 0.0
+    best = max((hit.confidence for hit in hits), default=0.0)
+    return config.item_floor * best, config.abstain_below
+
+
+def _kept(hits: Sequence[_Hit], floor: float, sure: float) -> list[_Hit]:
+    """The hits that are sure enough; noise and rewordings go where anything is asked of them."""
+    strict = bool(floor or sure)
+    least = SCORE_FLOOR * hits[0].score if hits and strict else 0.0
+    return [hit for hit in hits if hit.confidence >= floor and hit.known >= sure
+            and hit.score >= least and not (hit.again and strict)]
+
+
+def _linked(work: _Recall, hits: Sequence[_Hit], kept: Sequence[_Hit], k: int, floor: float,
+            sure: float) -> tuple[list[_Hit], list[_Hit]]:
+    """What links bring: hits for the places that are left of `k`, and what comes along."""
+    room, chosen, direct = k - len(kept), *({hit.row["id"] for hit in some}
+                                            for some in (kept, hits))
+    linked = [hit for hit in work.associates(kept, 2 * CONTEXT + room)
+              if hit.row["id"] not in chosen]
+    strong = [hit for hit in linked if hit.confidence >= floor and hit.known >= sure
+              and hit.row["id"] not in direct][:room]
+    return strong, [hit for hit in linked if hit not in strong][:min(k, CONTEXT)]
 
 
 def _recalled(brain: _Brain, query: str, *, k: int, scope: str | None, all_scopes: bool = False,
@@ -4538,25 +4714,13 @@ def _recalled(brain: _Brain, query: str, *, k: int, scope: str | None, all_scope
         for focus in (False, True):
             work = _Recall(brain, storable(query), scopes, focus=focus, **filters)
             hits = work.hits(k)
-            best = max((hit.confidence for hit in hits), default=0.0)
-            floor, sure = min_confidence or 0.0, 0.0
-            if min_confidence is None and config.use_abstention:
-                floor, sure = config.item_floor * best, config.abstain_below
-            strict = bool(floor or sure)
-            least = SCORE_FLOOR * hits[0].score if hits and strict else 0.0
-            kept = [hit for hit in hits if hit.confidence >= floor and hit.known >= sure
-                    and hit.score >= least and not (hit.again and strict)][:k]
+            floor, sure = _floors(hits, min_confidence, config)
+            kept = _kept(hits, floor, sure)[:k]
             if kept or not work.focusable:
                 break
-        room, chosen, direct = k - len(kept), *({hit.row["id"] for hit in some}
-                                                for some in (kept, hits))
-        linked = [hit for hit in work.associates(kept, 2 * CONTEXT + room)
-                  if hit.row["id"] not in chosen]
-        strong = [hit for hit in linked if hit.confidence >= max(floor, 1e-9) and hit.known >= sure
-                  and hit.row["id"] not in direct][:room]
+        strong, beside = _linked(work, hits, kept, k, max(floor, 1e-9), sure)
         items = _within([work.item(hit) for hit in [*kept, *strong]], budget_chars)
         left = None if budget_chars is None else budget_chars - sum(len(i.text) for i in items)
-        beside = [hit for hit in linked if hit not in strong][:min(k, CONTEXT)]
         context = _within([work.item(hit) for hit in beside], left)
         notes = _conflicts(brain, [item.memory_id for item in [*items, *context]])
         items, context = ([item._replace(why=(*item.why, *notes[item.memory_id]))
@@ -4576,11 +4740,8 @@ _CONFLICT = ("may update", "may be outdated", "may contradict")
 
 def _conflicts(brain: _Brain, idents: Sequence[int]) -> dict[int, list[str]]:
     """Notes by id on traces that the gate took for an update or contradiction of one another."""
-    ids, notes = to_json(idents), dict[int, list[str]]()
-    for new, old, kind in brain.store.rows(
-            f"SELECT l.src, l.dst, l.kind FROM links l JOIN traces a ON a.id = l.src JOIN traces b "
-            f"ON b.id = l.dst WHERE l.kind IN ('update', 'contradiction') AND l.src {SQL_IN} AND "
-            f"l.dst {SQL_IN} AND a.valid_to IS NULL AND b.valid_to IS NULL", ids, ids):
+    notes: dict[int, list[str]] = {}
+    for new, old, kind in brain.store.rows(SQL_CONFLICTS, to_json(idents)):
         verb = "update" if kind == "update" else "contradict"
         notes.setdefault(new, []).append(f"may {verb} #{old}")
         notes.setdefault(old, []).append(f"may be outdated: #{new} is newer")
@@ -8096,6 +8257,11 @@ def call_tool(desk: Callable[[], Desk], name: object, given: object,
     return {"content": [{"type": "text", "text": text}], "isError": failed}
 
 
+def _print_error(message: str) -> None:
+    """One line on stderr: stdout is for answers."""
+    print(f"realmemory: {one_line(message, 500)}", file=sys.stderr)
+
+
 class _RpcError(Exception):
     """A JSON-RPC error reply: code, message, data."""
 
@@ -8121,7 +8287,7 @@ class McpServer:
         except _RpcError as error:
             reply["error"] = dict(zip(("code", "message", "data"), error.args, strict=False))
         except Exception as error:      # the loop outlives a bug; the client learns of it
-            print(f"realmemory: {type(error).__name__}: {error}", file=sys.stderr)
+            _print_error(f"{type(error).__name__}: {error}")
             reply["error"] = {"code": -32603, "message": f"internal error: {type(error).__name__}"}
         return json.dumps(reply, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
 
@@ -8199,7 +8365,7 @@ def serve_sdk(open_desk: Callable[[], Desk], tools: Sequence[Tool] = TOOLS) -> N
         from mcp import types
         from mcp.server.lowlevel import Server
         from mcp.server.stdio import stdio_server
-    except Exception as error:          # an installed SDK can still be unusable
+    except (ImportError, AttributeError, TypeError, ValueError, RuntimeError) as error:  # unfit SDK
         raise StoreError(f"serve --sdk needs the package mcp ({_shown(str(error), 120)}); "
                          "pip install 'realmemory[mcp]', or serve without --sdk") from error
     ours = McpServer(open_desk, tools)
@@ -8666,7 +8832,7 @@ def _failed(error: BaseException, hook_like: bool) -> int:
             return 0 if hook_like else 1
     if not isinstance(error, (RealMemoryError, OSError)) and not hook_like:
         raise error
-    print(f"realmemory: {one_line(str(error), 500)}", file=sys.stderr)
+    _print_error(str(error))
     return 1
 
 

@@ -234,6 +234,13 @@ def test_importing_the_module_loads_nothing_heavy_and_prints_nothing():
             "hashlib", "subprocess", "tempfile", "shutil"}.isdisjoint(ran.out.split())
 
 
+def test_importing_the_module_compiles_none_of_its_regular_expressions():
+    ran = python(code=f"import sys; sys.path.insert(0, {str(MODULE.parent)!r}); import realmemory; "
+                 "print([name for name, value in vars(realmemory).items() if isinstance(value, "
+                 "realmemory.Regex) and len(vars(value)) > 2])", flags=("-I",))
+    assert (ran.code, ran.out.strip()) == (0, "[]")
+
+
 def test_the_project_is_one_module_without_dependencies():
     project = tomllib.loads((HERE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["dependencies"] == [] and project["requires-python"] == ">=3.11"
@@ -258,6 +265,7 @@ WRONG_CALLS = {                     # a call, the builtin it is caught as, words
     "no time at all": (lambda h: h.remember("x", when=math.nan), ValueError, "nan"),
     "meta that is no JSON": (lambda h: h.remember("x", meta={"a": math.inf}), ValueError, "JSON"),
     "an empty tag": (lambda h: h.remember("x", tags=[""]), ValueError, "tags"),
+    "a tag of two lines": (lambda h: h.remember("x", tags=["a\nb"]), ValueError, "one line"),
     "an unknown relation": (lambda h: h.remember("x", related_ids=[77]), KeyError, "77 recall"),
     "a list for a text": (lambda h: h.remember_many([["x"]]), ValueError, "['x']"),
     "a bad text among good": (lambda h: h.remember_many(["y", {"text": ""}]), ValueError, "blank"),
