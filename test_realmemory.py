@@ -7517,6 +7517,232 @@ def test_the_copy_of_a_sleep_holds_what_a_running_server_wrote_last(home):
         assert "9317" in hippo.recall("code of the last fact 9317").items[0].text
 
 
+# === 28b. Clients ===
+
+CONFIGURATIONS = int(os.environ.get("REALMEMORY_CONFIGURATIONS", 25))  # a client; the figure: 1000
+
+
+class Configs:
+    """Made-up configurations of a client: other people's entries, comments, tabs, \\r\\n."""
+
+    def __init__(self, seed):
+        self.r = random.Random(seed)
+
+    def value(self, depth=0):
+        r = self.r
+        kind = r.random()
+        if depth < 3 and kind < 0.4:
+            return {r.choice("abcd") + str(r.randrange(9)): self.value(depth + 1)
+                    for _ in range(r.randrange(4))}
+        if depth < 3 and kind < 0.6:
+            return [self.value(depth + 1) for _ in range(r.randrange(4))]
+        return r.choice([1, True, None, "// no comment", "/* no */", 'ключ "q" \\ ,]}', -2.5e3])
+
+    def placed(self, root, edit):
+        """Something of someone else's beside where the edit will go."""
+        for key in edit.path[:-1]:
+            if self.r.random() < 0.2:
+                return
+            root = root.setdefault(key, {})
+            if not isinstance(root, dict):
+                return
+        if edit.what == "item" and self.r.random() < 0.6:
+            root.setdefault(edit.path[-1], [{"hooks": [{"type": "command", "command": "echo"}]}
+                                            for _ in range(self.r.randrange(3))])
+        elif edit.what == "flag":
+            root.setdefault(edit.path[-1], self.r.choice([True, False, 1]))
+        else:
+            root["other"] = self.value()
+
+    def commented(self, text):
+        """JSON with comments and trailing commas strewn in where they may stand."""
+        out = []
+        for token in re.findall(r'"(?:[^"\\]|\\.)*"|[^"]', text):
+            if token in "}]" and "".join(out).rstrip()[-1:] not in "{[," and self.r.random() < 0.2:
+                out.append(",")
+            out.append(token)
+            if token in ",{[" and self.r.random() < 0.15:
+                out.append(self.r.choice([" // c, } ]\n", " /* , */ ", "\n\n"]))
+        return "".join(out)
+
+    def text(self, edits):
+        """A file's text before the edits; None for no file."""
+        r, what = self.r, edits[0].what
+        if r.random() < 0.2 or what == "file":
+            return None
+        if what == "toml":
+            return r.choice(["", "a = 1", "# hi\n\n", "[mcp_servers.other]\ncommand = 'x'\n",
+                             "m = 1\r\n[x]\r\ny = 2\r\n", "[a]\nb=[\n [1],\n]\n# end", "\n\n",
+                             "y = \'\'\'\n[mcp_servers.realmemory]\n\'\'\'\n"])
+        if what == "fence":
+            return r.choice(["", "# T\n\ntext", "# T\r\n\r\n- a\r\n", "no end", "\n", "# A\n\n\n"])
+        if r.random() < 0.1:
+            return r.choice(["", "{}", "{ }", "{\n}\n", " \n"])
+        root = {f"k{r.randrange(5)}": self.value() for _ in range(r.randrange(4))}
+        for edit in edits:
+            self.placed(root, edit)
+        text = json.dumps(root, indent=r.choice([None, 2, 4, "\t"]), ensure_ascii=r.random() < 0.5)
+        text = self.commented(text) if r.random() < 0.5 else text
+        return text.replace("\n", r.choice(["\n", "\n", "\r\n"])) + r.choice(["", "\n"])
+
+
+def files_below(folder):
+    return {path: path.read_bytes() if path.is_file() else None
+            for path in sorted(folder.rglob("*"))}
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """A home and a project folder of their own; wire(client, ...) wires in them."""
+    place = tmp_path / "machine"
+    (place / "project").mkdir(parents=True)
+    (place / "home").mkdir()
+    monkeypatch.setenv("HOME", str(place / "home"))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+
+    def wire(client, scope="user", **options):
+        return rm.wire(client, scope, str(place / "project"), str(tmp_path / "notes"), **options)
+    return SimpleNamespace(home=place / "home", project=place / "project", place=place, wire=wire)
+
+
+@pytest.mark.parametrize("scope", ["user", "project"])
+@pytest.mark.parametrize("client", rm.CLIENTS)
+def test_uninstall_gives_any_configuration_back_byte_for_byte(machine, client, scope):
+    wired = 0
+    for seed in range(CONFIGURATIONS):
+        configs = Configs(f"{client} {scope} {seed}")
+        shutil.rmtree(machine.place)
+        machine.project.mkdir(parents=True)
+        machine.home.mkdir()
+        plan = rm.client_edits(client, scope, str(machine.project))
+        for path, edits in plan.items():
+            if (text := configs.text(edits)) is not None:
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                Path(path).write_bytes(text.encode())
+        before = files_below(machine.place)
+        try:
+            machine.wire(client, scope)
+        except rm.InvalidInput:
+            assert files_below(machine.place) == before     # refused: nothing was touched
+            continue
+        wired += 1
+        for path, edits in plan.items():
+            for edit in edits:
+                if edit.path:
+                    node = rm.jsonc(Path(path).read_bytes().decode()).value
+                    for key in edit.path:
+                        node = node[key]
+                    assert node == edit.value or edit.what == "item" and edit.value in node
+        installed = files_below(machine.place)
+        assert {row["did"] for row in machine.wire(client, scope)} == {"none"}
+        assert files_below(machine.place) == installed      # a second time writes nothing
+        machine.wire(client, scope, out=True)
+        assert files_below(machine.place) == before
+    assert wired > 0.8 * CONFIGURATIONS
+
+
+def test_an_unreadable_file_is_refused_and_every_file_left_alone(machine):
+    for path, text in ((machine.home / ".claude/settings.json", '{"hooks": '),
+                       (machine.home / ".claude/settings.json", '["a list"]'),
+                       (machine.home / ".claude/settings.json", '{"hooks": {"Stop": "no list"}}'),
+                       (machine.home / ".claude.json", b"\xff\xfe".decode("latin-1"))):
+        shutil.rmtree(machine.home)
+        path.parent.mkdir(parents=True)
+        path.write_text(text, encoding="latin-1")
+        before = files_below(machine.home)
+        with pytest.raises(rm.InvalidInput, match=re.escape(str(path))) as refused:
+            machine.wire("claude-code")
+        assert "serve" in str(refused.value) or "hook" in str(refused.value)    # what to add
+        assert files_below(machine.home) == before
+
+
+def test_a_table_header_inside_a_toml_text_is_not_taken_for_a_table(machine):
+    path = machine.home / ".codex/config.toml"
+    path.parent.mkdir()
+    path.write_text('note = """\n[mcp_servers.realmemory]\nkeep me\n"""\n')
+    machine.wire("codex")
+    told = tomllib.loads(path.read_text())
+    assert told["note"].endswith("keep me\n")
+    assert told["mcp_servers"]["realmemory"]["args"][-1] == "serve"
+    path.write_text('mcp_servers = {other = {command = "x"}}\n')
+    with pytest.raises(rm.InvalidInput, match="not TOML"):
+        machine.wire("codex")
+
+
+def test_a_changed_own_entry_is_replaced_in_its_place_and_others_stay(machine):
+    path = machine.home / ".claude/settings.json"
+    path.parent.mkdir()
+    theirs = {"hooks": [{"type": "command", "command": "say done"}]}
+    path.write_text(json.dumps({"model": "opus", "hooks": {"Stop": [theirs]}}, indent=2))
+    machine.wire("claude-code")
+    moved = path.read_text().replace(str(MODULE.parent), "/elsewhere")
+    path.write_text(moved)
+    did = machine.wire("claude-code")
+    told = json.loads(path.read_text())
+    assert {"changed", "none"} == {row["did"] for row in did} and "/elsewhere" not in str(told)
+    assert theirs in told["hooks"]["Stop"] and len(told["hooks"]["Stop"]) == 2
+    assert [*told] == ["model", "hooks"]
+    machine.wire("claude-code", out=True)
+    assert json.loads(path.read_text()) == {"model": "opus", "hooks": {"Stop": [theirs]}}
+
+
+def test_a_file_that_clients_share_keeps_the_text_until_the_last_is_gone(machine):
+    notes = machine.project / "AGENTS.md"
+    notes.write_text("# Ours\n")
+    for client in ("codex", "zcode"):
+        machine.wire(client, "project")
+    machine.wire("codex", "project", out=True)
+    assert notes.read_text().count("BEGIN realmemory") == 1
+    machine.wire("zcode", "project", out=True)
+    assert notes.read_text() == "# Ours\n"
+
+
+def test_wiring_follows_a_symlink_keeps_the_mode_and_leaves_a_copy(machine, tmp_path):
+    target = machine.place / "dotfiles.json"
+    target.write_text('{"a": 1}')
+    target.chmod(0o640)
+    (machine.home / ".claude.json").symlink_to(target)
+    machine.wire("claude-code")
+    assert (machine.home / ".claude.json").is_symlink()
+    assert json.loads(target.read_text())["mcpServers"]["realmemory"]["command"] == sys.executable
+    assert stat.S_IMODE(target.stat().st_mode) == 0o640
+    copies = [p for p in (tmp_path / "notes/clients").iterdir() if "dotfiles" in p.name]
+    assert [p.read_text() for p in copies] == ['{"a": 1}']
+
+
+def test_install_shows_what_it_would_do_and_what_it_found(machine, cli, monkeypatch):
+    (machine.home / ".claude").mkdir()
+    monkeypatch.chdir(machine.project)
+    dry = cli("install", "claude-code", "--dry-run")
+    assert dry.code == 0 and "+" in dry.out and "mcpServers" in dry.out
+    assert not (machine.home / ".claude.json").exists()
+    before = {row["client"]: row for row in cli("install", "--json").json()}
+    assert before["claude-code"]["found"] and before["claude-code"]["user"] == "not wired"
+    assert not before["zed"]["found"]
+    assert cli("install", "claude-code").code == 0
+    assert "wired" in cli("install").out
+    after = {row["client"]: row for row in cli("install", "--json").json()}
+    assert (after["claude-code"]["user"], after["claude-code"]["project"]) == ("wired", "not wired")
+    unknown = cli("install", "emacs")
+    assert unknown.code == 1 and '"mcpServers"' in unknown.err      # the snippet to paste
+
+
+@pytest.mark.parametrize("variable, file", [("CLAUDE_CONFIG_DIR", ".claude.json"),
+                                            ("CODEX_HOME", "config.toml")])
+def test_a_client_that_was_moved_is_wired_where_it_lives(machine, monkeypatch, variable, file):
+    monkeypatch.setenv(variable, str(machine.place / "moved"))
+    machine.wire("claude-code" if "CLAUDE" in variable else "codex")
+    assert "realmemory" in (machine.place / "moved" / file).read_text()
+    assert not [*machine.home.iterdir()]
+
+
+def test_a_registered_hook_runs_as_it_stands(machine):
+    argv = rm.hook_command("prompt", "codex")
+    code = argv[argv.index("-c") + 1].replace("realmemory.main()", "realmemory.__version__")
+    done = subprocess.run([*argv[:3], "-c", code], capture_output=True, cwd=machine.project)
+    assert done.stderr.decode().strip() == rm.__version__
+
+
 # === 28. Command line: processes ===
 
 @pytest.mark.parametrize("name", ["brief", "sleep", "list"])
