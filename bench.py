@@ -16,6 +16,7 @@
                                              (--model DIR); the constants that fit
     python bench.py writes                   `remember` against three bare SQLite inserts
     python bench.py startup                  whole processes: brief, sleep, serve; a working sleep
+    python bench.py hooks                    what prompts bring along, hooks as processes, import
     python bench.py contention               many writers, one sentence at once, kill -9
     python bench.py scale 100000             recall, bytes and memory as the store grows
     python bench.py context [FILE...]        the virtual context: turns that a small context still
@@ -81,6 +82,7 @@ from realmemory import (
     MainContext,
     MemoryConfig,
     RecallPacket,
+    Store,
     StoreError,
     WriteResult,
     embedded_text,
@@ -2481,6 +2483,451 @@ def inner_sleep(store: Path) -> float:
         return timed(hippo.consolidate)
 
 
+# === 10b. Hooks ===================================================================================
+# What a prompt brings along: prompts as people type them to a coding agent in two projects that
+# hold the project facts, those that a fact bears on (a part of it stands behind "::") and those
+# that none does. Every second line of a block is held out: thresholds were chosen without it.
+
+PROMPTS = {
+    "en known": """
+Write a small script that connects to the production database and counts orders :: port 5432
+Add a docker-compose entry so that I can reach the staging database from my laptop :: port 5433
+Draft an ADR on whether we should move from PostgreSQL to MySQL :: over MySQL
+I'd like to ship this hotfix to production on Friday afternoon, prepare the release :: Tuesdays
+The payments service needs a reviewer for this change, who owns it? :: Hannah Brandt is responsible
+Open a ticket for the search service and assign it to whoever is responsible :: Tomas Lind
+Ask Hannah to look at my branch :: parental leave
+A customer reports error PAY-4021 at checkout, find out what is going on :: 3-D Secure
+Support forwarded a log full of PAY-4012, handle that error in the client :: merchant account
+Raise the rate limits of the public API to 200 requests a minute :: config/limits/api.toml
+The order queue is stalled again, consumers don't take messages. Investigate :: file descriptors
+Renew the certificate of the broker and write a post-mortem template :: certificate had expired
+Apply the new migration to production by hand, I'm in a hurry :: migration by hand
+Commit this with a good message :: commit messages in the imperative
+Write the pull request description for this branch :: emoji
+Upgrade node in the build image to the latest version :: Node 20.11.1
+Write tests for the webhook sender, including the retries :: six times
+Remove the flag checkout_v2 from the code :: Flag checkout_v2
+Turn on checkout_v3 for our internal testers :: Flag checkout_v3
+Restore last night's backup of the production database to a scratch host :: vela-backups-eu
+Put some test users into staging that stay there for the next month :: wiped every Sunday
+Change the analyzer of the search index and do a full rebuild :: make reindex
+Remove version 2 of the API from the router :: Version 2 of the API
+Users complain that login sessions expire too early, make it configurable :: 30 minutes
+We have a memory leak in the image resizer, profile it :: libvips
+Add a new column total to the orders table for amounts of money :: integer cents
+Parse the timestamp that the API returns and show it in the app :: UTC in ISO 8601
+Put the Stripe key into the .env file so that the tests can run :: kv/vela
+Propose a GraphQL endpoint for the product page :: against GraphQL
+Set the keep-alive of the app server, the load balancer closes idle connections :: 75 seconds
+Why is my merge blocked? CI says something about test coverage :: 82 %
+Generate invoices with the right number for Austria :: DE-2025-00417
+Make the integration tests run in CI, they fail with out of memory :: 6 GB
+Write a smoke test that calls the staging API :: api.staging.vela.example
+Debug why wh-sync-15 did not run last night :: wh-sync-15
+How many approvals does my change to the payments service need? :: Two approvals
+Update the design tokens from Figma :: scripts/tokens.mjs
+Product pages show old prices, probably the CDN cache. Fix it :: 24 hours
+Move the on-call schedule vela-primary to Sunday evening :: vela-primary
+Write a client for the production API in Go :: api.vela.example
+""",
+    "ru known": """
+Подключись к сервису уведомлений в проде и проверь, отвечает ли он :: порт 8090
+Добавь в README, как запустить сервис уведомлений на тестовом стенде :: порт 8091
+Найди, кто отвечает за биллинг, и поставь его ревьюером :: Марина Климова
+Заведи задачу на ответственного за каталог товаров :: Олег Савин
+Напиши Марине, что биллинг готов к приёмке, отправлю десятого августа :: с 3 по 17 августа
+Пользователи видят ошибку CAT-1108, разберись :: CAT-1108
+В логах много CAT-1180, добавь понятное сообщение :: CAT-1180
+Напиши воркер, который читает очередь писем из RabbitMQ :: NATS
+Сайт лежит, похоже, опять кончилось место на диске с логами :: 5 февраля
+Платежи не проходят, банк сменил сертификат. Что делать? :: 19 апреля
+Смержи мою ветку в релизную в четверг перед выкладкой :: замораживается
+Напиши миграцию базы, которая удаляет колонку price_old :: обратимыми
+Добавь комментарии к каждой строке этой функции :: не любит комментарии
+Увеличь время жизни кэша в redis до часа :: redis.yaml
+Обнови Python в сборочном образе builder-slim :: 3.12.4
+Включи флаг new_cart для всех покупателей :: Флаг new_cart включён
+Убери флаг new_cart_eu из кода :: new_cart_eu
+Поменяй текст письма о брошенной корзине и проверь, когда оно уходит :: через 4 часа
+Настрой ротацию: сколько дней храним логи приложения? :: 30 дней
+Перепиши задачу, которая пересчитывает цены по курсу ЦБ :: 12:15
+Почему import_full идёт так долго? Оптимизируй :: import_full
+Покупатель не может загрузить картинку на 12 МБ, исправь :: 8 МБ
+Восстанови базу из резервной копии на отдельной машине :: Казани
+Тестовый стенд не открывается из дома, помоги настроить доступ :: VPN
+Напиши регулярное выражение для номера заказа :: M-778201
+Снова двойное списание у клиента на версии 5.13, посмотри :: 5.14.1
+Измени схему базы: добавь таблицу скидок и открой ревью :: Игорь Панов
+Переведи поиск на Elasticsearch :: OpenSearch
+Проверь подпись вебхуков партнёров в обработчике :: X-Vela-Sign
+Посчитай сроки доставки со склада в Самаре, если заказ сделан в воскресенье :: Склад в Твери
+Сделай валидацию телефона покупателя в форме :: +7XXXXXXXXXX
+Добавь вывод токена в логи, чтобы отладить вход :: mask_secrets
+Сделай таблицу для паролей сотрудников в базе :: Keycloak
+Добавь повтор запроса к банку при таймауте :: 12 секунд
+Почини промокод WELCOME15, он срабатывает дважды :: WELCOME15
+""",
+    "es known": """
+Conecta la app con la pasarela de pagos de producción y lanza un cobro de prueba :: 7444
+Configura el entorno local para usar la pasarela de pagos de pruebas :: 7443
+Asigna este fallo de la aplicación de Android a quien la lleva :: Andrés Molina lleva
+Pregúntale a Lucía si podemos fusionar la rama de iOS :: baja hasta
+Un usuario recibe el error APP-3307 al abrir la aplicación, investígalo :: APP-3307
+Muestra un mensaje mejor cuando aparece APP-3370 :: APP-3370
+Prepara una propuesta para migrar la app a React Native :: Flutter
+La aplicación no abre en Android 9 después de cambiar la biblioteca de mapas :: 9 de enero
+No llegan notificaciones desde anoche, mira qué pasa con Firebase :: 23 de mayo
+Prepara el envío de la versión nueva a la tienda :: los lunes
+Quiero publicar este arreglo el viernes por la tarde :: viernes
+Enséñame con un ejemplo cómo funciona un flujo de datos; respuestas breves :: Kotlin
+Traduce los textos de la pantalla de inicio :: locales/es_ES.json
+Sube la versión mínima de Android del proyecto :: 8.0
+Activa nueva_busqueda para todos los usuarios :: nueva_busqueda
+Enciende el indicador nuevo_carrito en producción :: nuevo_carrito
+Las fotos tardan mucho en subirse, mejora el rendimiento :: 1600
+La sesión de la aplicación se cierra sola, ¿cuánto tiene que durar? :: 90 días
+Añade el horario del equipo de soporte a la pantalla de ayuda :: 8:00 a 20:00
+Escribe la respuesta a un cliente que se queja por dos facturas :: Marta Vidal
+Implementa las devoluciones de productos de electrónica :: 30 días
+Corrige el cupón VERANO10, no descuenta nada :: VERANO10
+Optimiza la pantalla de pago, carga muy lenta :: 1,8
+Conecta los informes de fallos con Sentry :: vela-movil
+Lanza la tarea beta_interna con mi rama :: beta_interna
+El fallo del carrito vacío ha vuelto, escribe una prueba :: 2.31.0
+Cambia los mapas a Google Maps :: OpenStreetMap
+Cifra la base local antes de guardar las direcciones :: SQLCipher
+Crea una pantalla nueva para los favoritos con sus pruebas :: accesibilidad
+Calcula desde qué almacén sale un pedido de Portugal :: Oporto
+Firma el paquete de Android con nuestro archivo de firma :: vela-release.jks
+Haz que el catálogo funcione sin conexión durante más tiempo :: 6 horas
+Pide al usuario una valoración en la tienda después de la compra :: tercer pedido
+Guarda la cabecera X-Vela-Device en la base de datos para estadísticas :: X-Vela-Device
+Repite el pedido ES-550913 y mira por qué falla :: ES-550913
+""",
+    "en unknown": """
+Fix the failing test in tests/test_parser.py
+Rename the variable foo to customer_name everywhere
+Why does this function return None?
+Explain what this regular expression does
+continue
+yes, go ahead
+Looks good. Now do the same for the other module
+Refactor OrderService into smaller classes without changing behaviour
+Add type hints to utils.py and run mypy
+Write a Dockerfile for this repository
+The build is broken since this morning, see the log below
+Add a dark mode toggle to the settings page
+Create a React component that shows a list of users with pagination
+Sort the results by date, newest first
+Use async/await instead of callbacks in this file
+What does the error "Cannot read properties of undefined" mean here?
+Bump the dependencies and fix whatever breaks
+Write a unit test for the date formatter
+Make the sidebar collapsible on mobile
+Delete the unused imports
+Convert this class component to a functional component with hooks
+The page is slow, add lazy loading to images
+Add logging to the email module
+Why is the CSS not applied to the second button?
+Generate a migration that renames column name to full_name
+Set up ESLint and Prettier
+Please review my changes for security problems
+Split this huge file into several modules
+Add an endpoint GET /health that returns ok
+How do I revert the last two commits?
+Resolve the merge conflicts in package.json
+Write a README for this project
+Show me the git log of the last week
+Add a progress bar to the upload dialog
+Make this query faster, it scans the whole table
+Port the bash script to Python
+Implement quicksort in Rust and compare it with the standard library
+Replace moment.js by date-fns
+Extract the duplicated code into a helper
+Write the docstrings in Google style
+Create a GitHub workflow that runs the tests on every push
+The test is flaky, find out why
+Validate the form before it is submitted
+Add retry with jitter to the HTTP client
+Implement an LRU cache with a time to live
+Use a context manager for the file handle
+How does the routing in this framework work?
+Add a search box to the customers table
+Write a migration guide for users of our library
+Replace print statements by the logging module
+Add keyboard shortcuts to the editor
+Make the error messages more helpful
+Move the constants to a separate file
+Check whether all translations are complete
+Compare these two JSON files and list the differences
+Rewrite this loop as a list comprehension
+Add pagination to the orders endpoint
+Mock the clock in the scheduler tests
+The websocket disconnects after a minute, why?
+Parse the CSV file and import the customers
+Add an index on user_id and created_at
+Explain the difference between threads and processes in Python
+Write a benchmark for the serializer
+Use environment variables instead of hard-coded values
+Add a favicon and a page title
+Cache the results of this expensive function
+Document the public functions of the module
+Check the accessibility of the navigation bar
+Add end-to-end tests with Playwright for the sign-up flow
+Find dead code in this package
+Which files changed between these two tags?
+Create a script that cleans up old branches
+Add a confirmation dialog before deleting an account
+Make the chart responsive
+Improve the performance of the product list rendering
+Simplify the error handling in the payments form component
+Write a pre-commit hook that formats the code
+Add support for uploading several images at once
+Turn the queue class into a generic type
+Rename the staging branch to develop
+""",
+    "ru unknown": """
+Исправь падающий тест в tests/test_parser.py
+Переименуй переменную data в customers во всём файле
+Почему эта функция возвращает None?
+Объясни, что делает это регулярное выражение
+продолжай
+да, делай
+Отлично. Теперь то же самое для второго модуля
+Разбей класс OrderService на несколько
+Добавь аннотации типов и запусти mypy
+Напиши Dockerfile для репозитория
+Сборка сломалась, посмотри вывод ниже
+Добавь тёмную тему в настройки
+Сделай компонент списка пользователей с постраничной навигацией
+Отсортируй результаты по дате
+Перепиши на async/await
+Обнови зависимости и почини то, что сломается
+Напиши тест для форматирования дат
+Сделай боковую панель сворачиваемой
+Удали неиспользуемые импорты
+Страница грузится медленно, найди причину
+Добавь логирование в модуль отчётов
+Почему стили не применяются ко второй кнопке?
+Настрой линтер и автоформатирование
+Проверь мои изменения на уязвимости
+Раздели этот большой файл на модули
+Добавь эндпоинт /health
+Как откатить два последних коммита?
+Разреши конфликты слияния в package.json
+Напиши README
+Покажи историю коммитов за неделю
+Ускорь этот запрос, он читает всю таблицу
+Перепиши bash-скрипт на Python
+Вынеси повторяющийся код в отдельную функцию
+Сделай workflow, который запускает тесты на каждый push
+Тест иногда падает, выясни почему
+Проверяй форму перед отправкой
+Реализуй кэш с вытеснением
+Как работает маршрутизация в этом фреймворке?
+Добавь поиск в таблицу клиентов
+Замени print на logging
+Сделай сообщения об ошибках понятнее
+Перенеси константы в отдельный файл
+Сравни два JSON-файла и покажи различия
+Добавь пагинацию в список заказов
+Замокай часы в тестах планировщика
+Вебсокет отваливается через минуту, почему?
+Разбери CSV и импортируй клиентов
+Добавь индекс по user_id
+Объясни разницу между потоками и процессами
+Напиши бенчмарк для сериализатора
+Используй переменные окружения вместо констант
+Кэшируй результат этой функции
+Найди мёртвый код в пакете
+Сделай график адаптивным
+Добавь подтверждение перед удалением аккаунта
+Упрости обработку ошибок в форме входа
+Напиши хук, который форматирует код перед коммитом
+Добавь кнопку экспорта таблицы в Excel
+Поправь отступы в шаблоне письма
+Сделай так, чтобы фильтр товаров сохранялся в адресе страницы
+Почему сервис не стартует после обновления библиотеки?
+Добавь проверку прав в контроллер заказов
+Собери статистику по времени ответа
+Переведи сообщения интерфейса на английский
+Напиши функцию, которая считает скидку в процентах
+""",
+    "es unknown": """
+Arregla la prueba que falla en tests/test_parser.py
+Cambia el nombre de la variable datos a clientes en todo el archivo
+¿Por qué esta función devuelve null?
+Explica qué hace esta expresión regular
+continúa
+sí, adelante
+Muy bien. Ahora haz lo mismo con el otro módulo
+Divide la clase OrderService en varias más pequeñas
+Añade tipos y ejecuta el analizador
+Escribe un Dockerfile para este repositorio
+La compilación está rota, mira la salida de abajo
+Añade un modo oscuro a los ajustes
+Crea un componente con una lista de usuarios y paginación
+Ordena los resultados por fecha
+Usa corrutinas en lugar de callbacks
+Actualiza las dependencias y arregla lo que se rompa
+Escribe una prueba unitaria del formateador de fechas
+Haz que el menú lateral se pueda plegar
+Borra las importaciones que no se usan
+La página va lenta, carga las imágenes de forma perezosa
+Añade registros al módulo de correo
+¿Por qué no se aplican los estilos al segundo botón?
+Configura el formateador de código
+Revisa mis cambios en busca de problemas de seguridad
+Separa este archivo enorme en módulos
+Añade un punto de entrada /health
+¿Cómo deshago los dos últimos commits?
+Resuelve los conflictos de la fusión en package.json
+Escribe el README del proyecto
+Enséñame el historial de la semana pasada
+Haz más rápida esta consulta
+Pasa el script de bash a Python
+Extrae el código repetido a una función
+Crea un flujo de trabajo que ejecute las pruebas en cada push
+Esta prueba falla a veces, averigua por qué
+Valida el formulario antes de enviarlo
+Implementa una caché con caducidad
+¿Cómo funciona el enrutado en este framework?
+Añade un buscador a la tabla de clientes
+Mejora los mensajes de error
+Mueve las constantes a otro archivo
+Compara estos dos JSON y lista las diferencias
+Añade paginación a la lista de pedidos
+Simula el reloj en las pruebas del planificador
+El websocket se desconecta al cabo de un minuto, ¿por qué?
+Lee el CSV e importa los clientes
+Añade un índice por usuario y fecha
+Explica la diferencia entre hilos y procesos
+Escribe una prueba de rendimiento del serializador
+Usa variables de entorno en lugar de valores fijos
+Guarda en caché el resultado de esta función
+Busca código muerto en el paquete
+Haz que la gráfica se adapte al ancho
+Pide confirmación antes de borrar la cuenta
+Simplifica la gestión de errores del formulario de acceso
+Escribe un hook que formatee el código antes de cada commit
+Añade un botón para exportar la tabla
+Corrige los márgenes de la plantilla del correo
+Haz que el filtro se guarde en la dirección
+¿Por qué no arranca el servicio después de actualizar la biblioteca?
+Comprueba los permisos en el controlador
+Reúne estadísticas de los tiempos de respuesta
+Traduce los mensajes de la interfaz al inglés
+Escribe una función que calcule el descuento
+Cambia el icono de la aplicación
+""",
+}
+PLACES = {"en": "shop", "ru": "shop", "es": "app"}  # the project of a language's facts
+
+
+def hooks(run: Run, args: argparse.Namespace) -> None:
+    """What prompts bring along; hooks as whole processes, as clients run them; import of turns."""
+    with scratch() as folder:
+        prompted(run, folder / "facts", args.config, args.around)
+        hook_processes(run, filled(folder / "large", corpus_of(args.traces)), args.rounds)
+        imported(run, folder, 5_000)
+
+
+def prompted(run: Run, folder: Path, config: MemoryConfig, around: int) -> None:
+    """How often the prompt hook is silent where nothing is known, and right where something is."""
+    seen: dict[tuple[str, str, str], list[tuple[str, str]]] = defaultdict(list)
+    with Hippocampus.open(folder, config=config) as hippo:
+        for doc in project_facts().docs:
+            hippo.remember(doc.text, scope=PLACES[doc.id[:2]], kind="semantic")
+        others = [{"text": t, "scope": "app" if i % 2 else "shop"}
+                  for i, t in enumerate(corpus_of(around))]  # fmt: skip
+        hippo.remember_many(others)
+        for block, lines in PROMPTS.items():
+            lang, kind = block.split()
+            for i, line in enumerate(lines.strip().splitlines()):
+                text, _, fact = line.partition(" :: ")
+                hippo.session_id = f"{block} {i}"
+                desk = realmemory.Desk(hippo, realmemory.Project(PLACES[lang], (), "bench"))
+                said = realmemory._Hook(desk, "prompt", "claude-code", {"prompt": text}).answer()
+                seen["held out" if i % 2 else "chosen on", kind, lang].append((said, fact))
+    rows: list[Row] = []
+    for half in ("chosen on", "held out"):
+        for lang in (*PLACES, "all"):
+            known, unknown = ([one for key, found in seen.items() for one in found
+                               if key[:2] == (half, kind) and lang in (key[2], "all")]
+                              for kind in ("known", "unknown"))  # fmt: skip
+            spoken = [said for said, _ in known if said]
+            rows.append({
+                "prompts": half, "language": lang, "unknown": len(unknown), "known": len(known),
+                "silent": mean([float(not said) for said, _ in unknown]),
+                "spoke": mean([float(bool(said)) for said, _ in known]),
+                "right one shown": mean([float(fact in said) for said, fact in known]),
+                "traces": mean([float(len(re.findall(r"- #\d+ ", said))) for said in spoken]),
+                "tokens": mean([float(tokens_of(said)) for said in spoken]),
+            })  # fmt: skip
+    run.table(f"prompt hook, {around:,} sentences around the facts", rows)
+    for name in ("silent", "right one shown"):
+        run.figure(f"{name}, held out", float(rows[-1][name]))
+
+
+def hook_processes(run: Run, store: Path, rounds: int) -> None:
+    """Each hook as registered, against a bare interpreter; its sleep is waited for, unmeasured."""
+    code = (f"import sys; sys.path.append({str(HERE)!r}); import realmemory; "
+            "sys.exit(realmemory.main())")  # fmt: skip
+    said = {
+        "start": {"source": "startup"},
+        "prompt": {"prompt": "Look at the timeout of sqlite connections and fix the parser test"},
+        "stop": {"last_assistant_message": "The timeout is thirty seconds now and the tests pass"},
+    }
+    rounds_seen = count()
+
+    def hook(event: str) -> float:
+        data = {**said[event], "session_id": f"s{next(rounds_seen)}", "cwd": str(store)}
+        command = (sys.executable, "-I", "-S", "-c", code, "hook", event, "--client",
+                   "claude-code", "--path", str(store))  # fmt: skip
+        slept = sleeps(store)
+        start = time.perf_counter()
+        subprocess.run(command, input=json.dumps(data).encode(), env=clean_env(), check=True,
+                       stdout=subprocess.DEVNULL, cwd=HERE)  # fmt: skip
+        spent = time.perf_counter() - start
+        until = time.perf_counter() + 20
+        while event == "stop" and sleeps(store) == slept and time.perf_counter() < until:
+            time.sleep(0.05)
+        return spent
+
+    actions: dict[str, Callable[[], float]] = {"bare": lambda: whole("-c", "import sqlite3, json")}
+    for event in said:
+        actions[f"hook {event}"] = lambda event=event: hook(event)  # type: ignore[misc]
+    found = interleaved(actions, rounds, seed=run.record["seed"])
+    rows = [process_row(name, values, found["bare"]) for name, values in found.items()]
+    run.table(f"hooks at {traces_in(store):,} traces against python -c 'import sqlite3, json', "
+              f"n={rounds} rounds", rows)  # fmt: skip
+    run.figure("prompt hook of bare", float(rows[2]["of bare"]), "limit 2.5")
+    run.figure("stop hook ms", float(rows[3]["p50 ms"]), "limit 100")
+
+
+def sleeps(store: Path) -> int:
+    """How many sleeps a store has seen."""
+    with closing(sqlite3.connect(store / Store.FILE)) as con:
+        return int(con.execute("SELECT count(*) FROM sleeps").fetchone()[0])
+
+
+def imported(run: Run, folder: Path, turns: int) -> None:
+    """Turns a second that a transcript is taken in with, and taken in again."""
+    texts, path = corpus_of(turns), folder / "one.jsonl"
+    with path.open("w", encoding="utf-8") as file:
+        for i, text in enumerate(texts):
+            message = {"role": "assistant" if i % 2 else "user", "content": text}
+            line = {"type": message["role"], "uuid": f"u{i}", "sessionId": f"s{i // 100}",
+                    "timestamp": "2031-04-02T09:00:00Z", "message": message}  # fmt: skip
+            file.write(json.dumps(line) + "\n")
+    with Hippocampus.open(folder / "imported") as hippo:
+        desk = realmemory.Desk(hippo, realmemory.Project("shop", (), "bench"))
+        for name in ("new", "known"):
+            spent = timed(lambda: realmemory.import_transcripts(desk, "claude-code", str(path)))
+            run.figure(f"{name} turns imported a second", turns / spent)
+
+
 # === 11. Contention ===============================================================================
 # Traces are counted by SQL in the file itself, not by the product's own report.
 
@@ -3679,6 +4126,7 @@ COMMANDS: dict[str, Callable[[Run, argparse.Namespace], None]] = {
     "calibrate": calibrate,
     "writes": writes,
     "startup": startup,
+    "hooks": hooks,
     "contention": contention,
     "scale": scale,
     "context": context,
@@ -3699,9 +4147,10 @@ def parser() -> argparse.ArgumentParser:
     }
     for one in made.values():
         one.add_argument("--seed", type=int, default=SEED)
-    for name in ("quick", "retrieval", "ablation", "real", "rot", "pairs", "abstain", "calibrate"):
+    for name in ("quick", "retrieval", "ablation", "real", "rot", "pairs", "abstain", "calibrate",
+                 "hooks"):  # fmt: skip
         nargs = "*" if name in ("quick", "real", "pairs") else "+"
-        if name != "rot":
+        if name not in ("rot", "hooks"):
             made[name].add_argument("files", type=Path, nargs=nargs, metavar="FILE")
         made[name].add_argument("--set", action="append", default=[], metavar="NAME=VALUE",
                                 help="override a field of MemoryConfig")  # fmt: skip
@@ -3728,6 +4177,10 @@ def parser() -> argparse.ArgumentParser:
     made["writes"].add_argument("--each", type=int, default=150, help="writes a round")
     made["startup"].add_argument("--traces", type=int, default=50_000)
     made["startup"].add_argument("--rounds", type=int, default=15)
+    made["hooks"].add_argument("--traces", type=int, default=50_000)
+    made["hooks"].add_argument("--rounds", type=int, default=15)
+    made["hooks"].add_argument("--around", type=int, default=0, metavar="N",
+                               help="foreign sentences in the projects, too")  # fmt: skip
     made["contention"].add_argument("--kills", type=int, default=20)
     made["context"].add_argument("files", type=Path, nargs="*", metavar="FILE")
     made["context"].add_argument("--turns", type=int, nargs=2, default=[1_000, 10_000],
