@@ -8287,7 +8287,7 @@ TURN_CHARS = 20_000                 # kept of a captured turn
 TAIL_BYTES = {"stop": 1 << 18, "compact": 1 << 24}     # of a transcript that hooks read
 
 
-class Client(Record):
+class Host(Record):
     """How a client is told from others, and how it takes what a hook says."""
 
     variables: str                  # of its environment
@@ -8296,13 +8296,13 @@ class Client(Record):
     silence: str = ""               # what it wants to read where there is nothing to say
 
 
-CLIENTS = {                         # the most specific first: many set Claude's variables, too
-    "zcode": Client("ZCODE_PROJECT_DIR ZCODE_SESSION_ID", "SessionStart", "UserPromptSubmit"),
-    "cursor": Client("CURSOR_PROJECT_DIR CURSOR_VERSION", "additional_context", "", "{}"),
-    "gemini": Client("GEMINI_PROJECT_DIR GEMINI_CLI", "SessionStart", "BeforeAgent", "{}"),
-    "vscode": Client("COPILOT_PROJECT_DIR", "SessionStart", "", "{}"),
-    "codex": Client("CODEX_THREAD_ID", "SessionStart", "UserPromptSubmit"),
-    "claude-code": Client("CLAUDE_PROJECT_DIR CLAUDECODE", "SessionStart", "UserPromptSubmit")}
+HOSTS = {                         # the most specific first: many set Claude's variables, too
+    "zcode": Host("ZCODE_PROJECT_DIR ZCODE_SESSION_ID", "SessionStart", "UserPromptSubmit"),
+    "cursor": Host("CURSOR_PROJECT_DIR CURSOR_VERSION", "additional_context", "", "{}"),
+    "gemini": Host("GEMINI_PROJECT_DIR GEMINI_CLI", "SessionStart", "BeforeAgent", "{}"),
+    "vscode": Host("COPILOT_PROJECT_DIR", "SessionStart", "", "{}"),
+    "codex": Host("CODEX_THREAD_ID", "SessionStart", "UserPromptSubmit"),
+    "claude-code": Host("CLAUDE_PROJECT_DIR CLAUDECODE", "SessionStart", "UserPromptSubmit")}
 _SAYS = {                           # what a hook's JSON holds: its names there, the best first
     "session": "conversation_id session_id sessionId", "prompt": "prompt",
     "reply": "last_assistant_message responseText prompt_response responsePreview",
@@ -8341,7 +8341,7 @@ class Said(Record):
 
 def client_of(given: str | None, environ: Mapping[str, str]) -> str:
     """The client that runs a hook: as given, else by its most specific variable."""
-    return given or next((name for name, row in CLIENTS.items() if any(
+    return given or next((name for name, row in HOSTS.items() if any(
         environ.get(variable) for variable in row.variables.split())), "claude-code")
 
 
@@ -8523,7 +8523,7 @@ class _Hook:
     def answer(self) -> str:
         """What it prints."""
         if self.desk.off():
-            return CLIENTS[self.client].silence
+            return HOSTS[self.client].silence
         prompt, reply = (heard(_word(self.data, name)) for name in ("prompt", "reply"))
         turns, found = [], []
         if self.event == "prompt" and prompt:
@@ -8541,7 +8541,7 @@ class _Hook:
         with self.brain.writing():
             self.fresh = self._first(prompt, reply)
             if not self.fresh:
-                return CLIENTS[self.client].silence
+                return HOSTS[self.client].silence
             self.scope = self.desk.bound()
             capture(self.brain, self.scope, self.session,
                     [draft._replace(scope=self.scope) for draft in drafts])
@@ -8575,7 +8575,7 @@ class _Hook:
         room, lines = self.brain.config.hook_tokens - sum(map(tokens_of, head)), dict[int, str]()
         for row in rows:
             line = note_line(row, 400)
-            if row["id"] not in shown and tokens_of(line) <= room and CLIENTS[self.client].prompt:
+            if row["id"] not in shown and tokens_of(line) <= room and HOSTS[self.client].prompt:
                 lines[row["id"]], room = line, room - tokens_of(line)
         self._enter(lines)
         if lines:                   # a reward now teaches the trace the prompt's words
@@ -8593,7 +8593,7 @@ class _Hook:
 
     def _spoken(self, text: str) -> str:
         """The text and what had failed, once, in the client's form."""
-        row, answer = CLIENTS[self.client], dict[str, object]()
+        row, answer = HOSTS[self.client], dict[str, object]()
         name = getattr(row, self.event, "")
         heeded = name or self.event == "prompt" and "_" not in row.start
         failed = self._failures() if heeded else ""
@@ -8683,6 +8683,7 @@ def import_transcripts(desk: Desk, client: str, path: str | None = None, *, sinc
 LEGACY_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 MODERN_VERSION = "2026-07-28"
 _META = "io.modelcontextprotocol/"
+AT_HAND = ("recall", "memorize")
 
 
 def server_offer(tools: Sequence[Tool]) -> dict[str, Any]:
@@ -8698,7 +8699,9 @@ def tools_listed(tools: Sequence[Tool] = TOOLS) -> dict[str, Any]:
     return {"tools": [{
         **tool.schema, "title": tool.name,
         "annotations": {"readOnlyHint": tool.read_only, "destructiveHint": tool.forgets,
-                        "idempotentHint": tool.read_only, "openWorldHint": False}}
+                        "idempotentHint": tool.read_only, "openWorldHint": False},
+        # Claude Code hides tools behind a search; what is used at any time stays in sight.
+        **({"_meta": {"anthropic/alwaysLoad": True}} if tool.name in AT_HAND else {})}
         for tool in tools]}
 
 
@@ -9808,7 +9811,7 @@ _COMMON = {**_VALUED, "--json": {"action": "store_true", "help": "answer as JSON
 OPTIONS: dict[str, dict[str, Any]] = {      # as argparse takes them
     **dict.fromkeys(_TEXTS, _WORDS), "memory_id": _ID, "old_id": _ID,
     "memory_ids": {**_ID, "nargs": "+"}, "sleep_id": {"metavar": "SLEEP_ID"},
-    "event": {"choices": EVENTS}, "--client": {"choices": (*CLIENTS,)},
+    "event": {"choices": EVENTS}, "--client": {"choices": (*HOSTS,)},
     "state": {"choices": ("on", "off"), "nargs": "?"}, "--since": {"help": "ISO 8601"},
     "source": {"metavar": "CLIENT", "help": " or ".join(TRANSCRIPTS)},
     "place": {"nargs": "?", "metavar": "PATH", "help": "where they lie, if elsewhere"},
@@ -9880,7 +9883,7 @@ def _parsed(arguments: list[str]) -> Any:
     """The options; words that stand behind options belong to the text, which stdin may bring."""
     command, named, other = _split(arguments)
     if command == "hook" and len(other) == 1 and other[0] in EVENTS and (
-            named.get("client", "codex") in CLIENTS):
+            named.get("client", "codex") in HOSTS):
         named["event"] = other.pop()
     if command in (*HOOKS, "serve") and not other and not any(
             value.startswith("-") for value in named.values()):
