@@ -9174,8 +9174,9 @@ def hook_command(event: str, client: str, home: Sequence[str] = ()) -> list[str]
     """The command line of a hook: as a module, whose bytecode Python keeps (a quarter of the time
     of a script), and with nothing of the user's environment in the way."""
     folder, name = os.path.split(os.path.abspath(__file__))
-    code = (f"import sys; sys.path.append({folder!r}); import {name.removesuffix('.py')} as "
-            "realmemory; sys.exit(realmemory.main())")
+    module = name.removesuffix(".py")
+    code = (f"import sys; sys.path.append({json.dumps(folder, ensure_ascii=False)}); "
+            f"import {module}; sys.exit({module}.main())")
     return [sys.executable or "python3", "-I", "-S", "-c", code, "hook", event, "--client", client,
             *home]
 
@@ -9233,7 +9234,7 @@ def client_path(file: str, folder: str) -> str:
 
 
 def _is_own(entry: object) -> bool:
-    return bool(re.search(r"realmemory.*\bhook\b", json.dumps(entry), re.S))
+    return bool(re.search(r"sys\.exit\(\w+\.main\(\)\).*\bhook\b.*--client\b", json.dumps(entry)))
 
 
 def _at(source: str, path: tuple[str, ...]) -> tuple[_Node, tuple[str, ...]]:
