@@ -6712,8 +6712,8 @@ def read_only_store():
 
 def unprivileged(*arguments):
     """Run the command line as a user who owns nothing."""
-    code = ("import argparse, gettext, hashlib, locale, os, sys, tempfile, urllib.request\n"
-            "import encodings.idna, encodings.utf_16, realmemory\n"   # it can't read them later
+    code = ("import argparse, gettext, hashlib, locale, os, shutil, sys, tempfile, textwrap\n"
+            "import encodings.idna, encodings.utf_16, urllib.request, realmemory\n"   # it can't read them later
             "if os.getuid() == 0: os.setgid(65534); os.setuid(65534)\n"
             "sys.exit(realmemory.main(sys.argv[1:]))")
     return subprocess.run([sys.executable, "-c", code, *arguments], cwd="/", text=True,
