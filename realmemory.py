@@ -7634,6 +7634,16 @@ _BEST_LINKED = f"""SELECT l.src FROM links l JOIN traces t ON t.id = l.src WHERE
     AND t.valid_to IS NULL GROUP BY 1 ORDER BY sum(l.weight + l.eligible) DESC, 1 LIMIT 1"""
 _NODES = f"""SELECT id, kind, substr(text, 1, 400) AS text FROM traces
     WHERE id {SQL_IN} AND scope_id {SQL_IN}"""
+_GRIDS = (  # tables of the report: key, title, what it is, columns, as wide as two
+    ("reinforced", "Most reinforced", "Said or rewarded again and again.",
+     ("id", "retention", "reinforcements", "text"), False),
+    ("fading", "Fading", "The weakest: what is not used goes dormant.",
+     ("id", "retention", "reinforcements", "text"), False),
+    ("traces", "What is held", "Traces by scope, kind and state.",
+     ("scope", "kind", "status", "n"), True))
+_TILES = {"writes": "writes", "recalls": "recalls", "rewards": "reflects", "hook errors":
+          "hook_errors", "revisions": "revisions", "never recalled": "never_recalled_share",
+          "without an answer": "abstained_share"}
 _STYLE = """
 :root{color-scheme:light dark;--bg:#f6f7f9;--card:#fff;--ink:#1b2330;--dim:#5a6576;--line:#dfe4ea;
 --c0:#2f6fc4;--c1:#15897b;--c2:#b9770e;--c3:#c2413b;--c4:#7d57b8}
@@ -7648,19 +7658,20 @@ h2{font-size:1.05rem;line-height:1.3;margin:0}p{margin:.25rem 0}
 header p,footer,section>p,figcaption{color:var(--dim);font-size:.875rem}
 footer{padding-block:1.5rem 3rem}
 dl,main{display:grid;gap:1rem}
-dl{grid-template-columns:repeat(auto-fill,minmax(min(7.4rem,45%),1fr));margin:1.25rem 0 1rem;
-gap:.5rem}
+dl{grid-template-columns:repeat(8,1fr);margin:1.25rem 0 1rem;gap:.5rem}
 dl div,section{background:var(--card);border:1px solid var(--line);border-radius:.6rem}
 dl div{padding:.6rem .8rem;display:flex;flex-direction:column-reverse;justify-content:flex-end}
 dt{color:var(--dim);font-size:.8125rem}dd{margin:0;font-size:1.3rem;font-weight:600}
 main{grid-template-columns:repeat(2,minmax(0,1fr))}
 section{padding:1rem;min-width:0}.wide{grid-column:1/-1}
+@media(max-width:64rem){dl{grid-template-columns:repeat(4,1fr)}}
 @media(max-width:48rem){main{grid-template-columns:minmax(0,1fr)}section{padding:.9rem .75rem}}
+@media(max-width:30rem){dl{grid-template-columns:repeat(2,1fr)}}
 .warn{border-left:.3rem solid var(--c2);padding:.5rem .8rem;background:var(--card)}
 figure{margin:.6rem 0 0}.scroll{overflow-x:auto}svg{display:block;width:100%;height:auto}
-.graph{min-width:46rem}
+.wide figure svg{min-width:46rem}
 text{font:12px system-ui,sans-serif;fill:var(--dim)}
-.graph text{fill:var(--ink);paint-order:stroke;stroke:var(--card);stroke-width:4px}
+.wide text{fill:var(--ink);paint-order:stroke;stroke:var(--card);stroke-width:4px}
 .axis{stroke:var(--line)}.edge{stroke:var(--dim);fill:none;stroke-linecap:round}
 .f0{fill:var(--c0)}.f1{fill:var(--c1)}.f2{fill:var(--c2)}.f3{fill:var(--c3)}.f4{fill:var(--c4)}
 .l0{stroke:var(--c0)}.l1{stroke:var(--c1)}.l2{stroke:var(--c2)}
@@ -7696,30 +7707,17 @@ def _safe(text: object, columns: int = 200) -> str:
 def _count(number: float) -> str:
     """A number in at most five signs.
 
-    >>> _count(9_999), _count(1_234_567), _count(0.25), _count(1e30)
-    ('9,999', '1.2M', '0.25', '>999T')
+    >>> _count(9_999), _count(1_234_567), _count(6.789), _count(1e300)
+    ('9,999', '1.23M', '6.79', '999T')
     """
-    for size, sign in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k")):
-        if number >= size:
-            scaled = number / (size if sign != "k" else 1e3)
-            return f">999{sign}" if scaled >= 999.5 and sign == "T" else (
-                f"{scaled:.1f}" if scaled < 99.5 else f"{scaled:.0f}") + sign
-    return f"{number:,}" if number == int(number) else f"{number:.3g}"
+    if number < 10_000:
+        return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+    scale = min(4, (len(str(int(number))) - 1) // 3)
+    return f"{min(999, number / 1000 ** scale):.3g}{' kMGT'[scale]}"
 
 
-def _above(number: float) -> int:
-    """The least even round number that is not smaller.
-
-    >>> _above(1), _above(46), _above(1_234)
-    (2, 50, 1400)
-    """
-    size = int(10 ** (len(str(math.ceil(number))) - 1))
-    tops = (size * n // 10 for n in (10, 12, 14, 16, 20, 24, 30, 40, 50, 60, 80, 100))
-    return next(top for top in tops if top >= number and top % 2 == 0)
-
-
-def _grid(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A table; numbers stand at the end of their column."""
+def _grid(head: Sequence[str], rows: Sequence[Sequence[object]], folded: bool = False) -> str:
+    """A table, numbers at the end of their column; the one beside a chart is folded."""
     def cell(value: object, name: str = "") -> str:
         number = isinstance(value, (int, float))
         kind = "n" if number else "s" if len(str(value)) < 11 else ""
@@ -7729,12 +7727,9 @@ def _grid(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     if not rows:
         return "<p>None yet.</p>"
     lines = [map(cell, rows[0], head), *(map(cell, row) for row in rows)]
-    return '<div class="scroll"><table><tr>' + "</tr><tr>".join(
-        map("".join, lines)) + "</tr></table></div>"
-
-
-def _numbers(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    return f"<details><summary>The numbers</summary>{_grid(head, rows)}</details>"
+    body = "</tr><tr>".join(map("".join, lines))
+    table = f'<div class="scroll"><table><tr>{body}</tr></table></div>'
+    return f"<details><summary>The numbers</summary>{table}</details>" if folded else table
 
 
 def _card(title: str, note: str, body: str, wide: bool = False) -> str:
@@ -7742,70 +7737,65 @@ def _card(title: str, note: str, body: str, wide: bool = False) -> str:
     return f"<section{kind}><h2>{_safe(title)}</h2><p>{_safe(note, 600)}</p>{body}</section>\n"
 
 
-def _figure(title: str, told: str, height: int, drawn: str, series: Sequence[str] = (),
-            width: int = 440) -> str:
+def _figure(title: str, told: str, drawn: str, series: Sequence[str], size: str = "440 184") -> str:
     """An SVG with its name, its description and a key of its colours."""
     keys = "".join(f'<li><svg viewBox="0 0 10 10" aria-hidden="true"><rect class="f{n}" width="10" '
-                   f'height="10" rx="2"/></svg>{_safe(name)}</li>' for n, name in enumerate(series))
-    graph = ' class="graph"' if width > 440 else ""
-    return (f'<ul class="key">{keys}</ul>' if keys else "") + (
-        f'<figure class="scroll"><svg{graph} viewBox="0 0 {width} {height}" role="img" '
-        f'aria-label="{_safe(title)}. {_safe(told, 600)}"><title>{_safe(title)}</title>'
-        f"<desc>{_safe(told, 600)}</desc>{drawn}</svg></figure>")
+                   f'height="10" rx="2"/></svg>{name}</li>' for n, name in enumerate(series))
+    return (f'<ul class="key">{keys}</ul><figure class="scroll"><svg role="img" viewBox="0 0 {size}'
+            f'"><title>{_safe(title)}</title><desc>{_safe(told, 600)}</desc>{drawn}</svg></figure>')
 
 
-def _axes(height: int, top: str, half: str, ticks: Iterable[tuple[float, str, str]]) -> str:
+def _axes(top: str, half: str, ticks: Iterable[tuple[float, str, str]]) -> str:
     """Lines at nothing, half and all, and what stands below them: (x, anchor, text)."""
-    lines = "".join(f'<path class="axis" d="M42 {y}H436"/><text x="37" y="{y + 4}" '
-                    f'text-anchor="end">{text}</text>'
-                    for y, text in ((10, top), (height / 2 + 5, half), (height, "0")))
-    return lines + "".join(f'<text x="{x:.1f}" y="{height + 18}" text-anchor="{anchor}">'
-                           f"{_safe(text)}</text>" for x, anchor, text in ticks)
+    return "".join(
+        f'<path class="axis" d="M42 {y}H436"/><text x="37" y="{y + 4}" text-anchor="end">{text}'
+        "</text>" for y, text in ((10, top), (85, half), (160, "0"))) + "".join(
+        f'<text x="{x:.1f}" y="178" text-anchor="{anchor}">{_safe(text)}</text>'
+        for x, anchor, text in ticks)
 
 
 def _bars(title: str, steps: Mapping[str, Mapping[str, float]], series: Sequence[str],
           unit: str) -> str:
     """Stacked bars, one a step, and their numbers."""
-    sums = {step: sum(parts.values()) for step, parts in steps.items()}
-    if not any(sums.values()):
-        return "<p>None yet.</p>"
-    top, wide, drawn, names = _above(max(sums.values())), 394 / len(steps), "", list(steps)
+    sums, names = [sum(parts.values()) for parts in steps.values()], list(steps)
+    most, wide, drawn = max(sums), 394 / len(steps), ""
+    if not most:
+        return _grid((), ())
+    size = int(10 ** (len(str(math.ceil(most))) - 1))   # the axis ends at an even round number
+    top = next(top for n in (10, 12, 14, 16, 20, 24, 30, 40, 50, 60, 80, 100)
+               if (top := size * n // 10) >= most and top % 2 == 0)
     for at, (step, parts) in enumerate(steps.items()):
         y = 160.0
         for n, name in enumerate(series):
-            high = 150 * parts.get(name, 0) / top
-            y -= high
+            y -= (high := 150 * parts.get(name, 0) / top)
             drawn += (f'<rect class="f{n}" x="{42 + wide * (at + .1):.1f}" y="{y:.1f}" width="'
                       f'{wide * .8:.1f}" height="{high:.1f}"><title>{_safe(step)}: '
-                      f"{parts[name]:,} {_safe(name)}</title></rect>") if high else ""
-    marks = {0, len(names) - 1} | ({len(names) // 2} if len(names) > 4 else set())
-    if len(names) <= len(_MS) + 1 and len(max(names, key=len)) < 7:
-        marks = {*range(len(names))}
-    ticks = [(42 + wide * (at + .5), "middle", names[at]) for at in sorted(marks)]
-    if len(names) > 4 and len(marks) < 4:
-        ticks[0], ticks[-1] = (42, "start", names[0]), (436, "end", names[-1])
-    told = (f"{_count(sum(sums.values()))} {unit} in {len(names)} steps from {names[0]} to "
-            f"{names[-1]}; most in one step: {_count(max(sums.values()))}")
-    rows = [(step, *(parts.get(name, 0) for name in series)) for step, parts in steps.items()
-            if sums[step]]
-    return _figure(title, told, 184, drawn and _axes(160, _count(top), _count(top // 2), ticks)
-                   + drawn, series) + _numbers(("step", *series), rows)
+                      f"{parts[name]:,} {name}</title></rect>") if high else ""
+    ticks = [(42 + wide * (at + .5), "middle", name) for at, name in enumerate(names)]
+    if len(names) > 4 and len(names[0]) > 7:
+        ticks = [(42, "start", names[0]), ticks[len(names) // 2], (436, "end", names[-1])]
+    told = (f"{_count(sum(sums))} {unit} in {len(names)} steps from {names[0]} to {names[-1]}; at "
+            f"most {_count(most)} in one")
+    drawn = _axes(_count(top), _count(top // 2), ticks) + drawn
+    return _figure(title, told, drawn, series) + _grid(("step", *series), [
+        (step, *(parts.get(name, 0) for name in series)) for step, parts in steps.items()
+        if parts], True)
 
 
-def _timed(title: str, note: str, rows: Sequence[Sequence[Any]], series: Sequence[str],
-           unit: str) -> str:
+def _timed(title: str, note: str, rows: Sequence[Sequence[Any]], series: Sequence[str], unit: str,
+           now: float) -> str:
     """A card of bars over time, from rows of (day, series, count): the last STEPS days, weeks, four
-    weeks or years, as fits."""
-    days = [row[0] for row in rows if row[0] is not None] or [0]
+    weeks or years, as fits; what is later than now counts as now."""
+    days = [min(row[0], int(now // DAY_S)) for row in rows] or [0]
     last, span = max(days), max(days) - min(days)
     size, name = next((pair for pair in ((1, "a day"), (7, "a week"), (28, "four weeks"))
                        if span < pair[0] * STEPS), (364, "52 weeks"))
     found: list[dict[str, float]] = [{} for _ in range(min(STEPS, span // size + 1))]
-    for day, what, n in rows:
-        if day is not None and (at := (last - day) // size) < len(found):
+    for day, (_, what, n) in zip(days, rows, strict=False):
+        if (at := (last - day) // size) < len(found):
             found[at][what] = found[at].get(what, 0) + n
-    steps = {day_of((last - at * size - size + 1) * DAY_S): found[at]
-             for at in reversed(range(len(found)))}
+    steps = {day_of((last - at * size - size + 1) * DAY_S): parts
+             for at, parts in reversed([*enumerate(found)])}
     return _card(title, f"{note} A bar is {name}.", _bars(title, steps, series, unit))
 
 
@@ -7821,60 +7811,51 @@ def _by_ms(rows: Iterable[Sequence[Any]]) -> dict[str, dict[str, float]]:
 
 def _curves(brain: _Brain, rows: Sequence[sqlite3.Row]) -> str:
     """How retention falls for each kind, and where real traces stand."""
-    now, config = brain.clock(), brain.config
+    now, config, drawn, table = brain.clock(), brain.config, "", []
     days = {scope: brain.store.active_days(scope) for scope in {row["scope_id"] for row in rows}}
-    ages = {row: age_days(row["reinforced_at"] or row["created_at"], now, days[row["scope_id"]],
-                          config.idle_day) for row in rows}
-    most = max([365.0, *ages.values()])
+    ages = [age_days(row["reinforced_at"] or row["created_at"], now, days[row["scope_id"]],
+                     config.idle_day) for row in rows]
+    kept = _retained(brain, rows)
+    most = math.log1p(max([365.0, *ages]))
 
-    def point(age: float, kept: float) -> tuple[float, float]:
-        return 42 + 394 * math.log1p(age) / math.log1p(most), 160 - 150 * kept
+    def point(age: float, high: float) -> str:
+        return f"{42 + 394 * math.log1p(age) / most:.1f} {160 - 150 * high:.1f}"
 
-    drawn, told = "", []
-    for row, age in ages.items():
-        kept = retention_of(row, now, days[row["scope_id"]], config)
-        x, y = point(age, kept)
-        drawn += (f'<circle class="dot f{KINDS.index(row["kind"])}" cx="{x:.1f}" cy="{y:.1f}" '
-                  f'r="3.5"><title>#{row["id"]}: {kept:.2f}, {_safe(row["text"], 60)}</title>'
+    for row, age in zip(rows, ages, strict=True):
+        x, y = point(age, kept[row]).split()
+        drawn += (f'<circle class="dot f{KINDS.index(row["kind"])}" cx="{x}" cy="{y}" r="3.5">'
+                  f'<title>#{row["id"]}: {kept[row]:.2f}, {_safe(row["text"], 60)}</title>'
                   "</circle>")
     for n, kind in enumerate(KINDS):
         tau: float = getattr(config, f"tau_{kind}_d") if config.use_decay else math.inf
-        path = [point(math.expm1(at / 40 * math.log1p(most)), retention(
-            config.strength_new, math.expm1(at / 40 * math.log1p(most)), tau)) for at in range(41)]
-        drawn += (f'<path class="curve l{n}" d="M' + "L".join(f"{x:.1f} {y:.1f}" for x, y in path)
-                  + '"/>')
-        mine = [retention_of(row, now, days[row["scope_id"]], config) for row in rows
-                if row["kind"] == kind]
-        fades = "does not fade" if tau == math.inf else f"falls to 37% in {tau:g} days"
-        told.append((kind, fades, len(mine), round(sum(mine) / len(mine), 2) if mine else ""))
-    ticks = [(point(age, 0)[0], "middle" if age < most else "end", name) for age, name in (
-        (0, "now"), (1, "1 d"), (7, "1 wk"), (30, "1 mo"), (90, "3 mo"), (365, "1 y"),
-        (1095, "3 y"), (3650, "10 y")) if age <= most]
-    return _figure("Retention by age", "; ".join(f"{kind} {fades}" for kind, fades, *_ in told),
-                   184, _axes(160, "1", ".5", ticks) + drawn, KINDS) + _numbers(
-        ("kind", "by itself", "traces shown", "their mean"), told)
+        path = "L".join(point(age, retention(config.strength_new, age, tau))
+                        for age in (math.expm1(at / 40 * most) for at in range(41)))
+        drawn += f'<path class="curve l{n}" d="M{path}"/>'
+        mine = [kept[row] for row in rows if row["kind"] == kind]
+        table.append((kind, "does not fade" if tau == math.inf else f"falls to 37% in {tau:g} days",
+                      len(mine), round(sum(mine) / (len(mine) or 1), 2)))
+    ticks = [(float(point(age, 0).split()[0]), "middle" if math.log1p(age) < most else "end", name)
+             for age, name in ((0, "now"), (1, "1 d"), (7, "1 wk"), (30, "1 mo"), (90, "3 mo"),
+                               (365, "1 y"), (1095, "3 y"), (3650, "10 y"))
+             if math.log1p(age) <= most]
+    return _figure("Retention by age", "; ".join(f"{row[0]} {row[1]}" for row in table),
+                   _axes("1", ".5", ticks) + drawn, KINDS) + _grid(
+        ("kind", "by itself", "traces shown", "their mean"), table, True)
 
 
 def _rings(graph: Links, around: int, known: Collection[int]) -> list[dict[int, tuple[int, float]]]:
     """The traces one and two links away as {id: (linked from, weight)}, strongest first."""
-    both = Links()
-    for source, out in graph.items():
-        for target, weight in out.items():
-            for a, b in ((source, target), (target, source)):
-                near = both.setdefault(a, {})
-                near[b] = max(weight, near.get(b, 0.0))
-    rings, seen, edge = list[dict[int, tuple[int, float]]](), {around}, [around]
+    edges = sorted(((weight, a, b) for source, out in graph.items() for target, weight in
+                    out.items() for a, b in ((source, target), (target, source))), reverse=True)
+    rings, seen, within = list[dict[int, tuple[int, float]]](), {around}, {around}
     for most in RINGS:
         found: dict[int, tuple[int, float]] = {}
-        for source in edge:
-            for target, weight in both.get(source, {}).items():
-                if target in known and target not in seen and weight > found.get(
-                        target, (0, 0.0))[1]:
-                    found[target] = source, weight
-        chosen = nlargest(most, found, key=lambda ident: (found[ident][1], -ident))
-        rings.append({ident: found[ident] for ident in chosen})
-        seen.update(chosen)
-        edge = chosen
+        for weight, source, target in edges:
+            if source in within and target in known and target not in seen:
+                found.setdefault(target, (source, weight))
+        rings.append(dict(islice(found.items(), most)))
+        within = {*rings[-1]}
+        seen |= within
     return rings
 
 
@@ -7902,51 +7883,44 @@ def _association(brain: _Brain, scopes: Sequence[int], around: int | None) -> st
     store, asked = brain.store, to_json(scopes)
     around = around or store.value(_BEST_LINKED, asked) or store.value(
         f"SELECT max(id) FROM traces WHERE scope_id {SQL_IN}", asked)
+    title, note = f"Associations of #{around}", "What is used together is bound together."
     if around is None:
-        return _card("Associations", "What is used together is bound together.", _grid((), ()),
-                     True)
+        return _card("Associations", note, _grid((), ()), True)
     graph = store.graph([around], brain.clock())
     ids = {around, *graph, *(target for out in graph.values() for target in out)}
-    nodes = {row["id"]: row for row in store.rows(_NODES, to_json(list(ids)), asked)}
-    rings = _rings(graph, around, nodes.keys())
-    linked = {**rings[1], **rings[0]}
-    height, places = _places(around, rings)
-    lines = "".join(
-        f'<path class="edge" d="M{from_x:.1f} {from_y:.1f}C{(x + from_x) / 2:.1f} {from_y:.1f} '
-        f'{(x + from_x) / 2:.1f} {y:.1f} {x:.1f} {y:.1f}" stroke-width="{1 + 6 * weight:.1f}" '
-        f'stroke-opacity="{0.3 + 0.5 * weight:.2f}"/>'
-        for ident, (source, weight) in linked.items()
-        for _, _, x, y in [places[ident]] for _, _, from_x, from_y in [places[source]])
+    texts = {row["id"]: row for row in store.rows(_NODES, to_json(list(ids)), asked)}
+    rings = _rings(graph, around, texts.keys())
+    linked, (height, places), drawn = {**rings[0], **rings[1]}, _places(around, rings), ""
+    for ident, (source, weight) in linked.items():
+        (*_, x, y), (*_, from_x, from_y) = places[ident], places[source]
+        bend = (x + from_x) / 2
+        drawn += (f'<path class="edge" d="M{from_x:.1f} {from_y:.1f}C{bend:.1f} {from_y:.1f} '
+                  f'{bend:.1f} {y:.1f} {x:.1f} {y:.1f}" stroke-width="{1 + 6 * weight:.1f}" '
+                  f'stroke-opacity="{0.3 + 0.5 * weight:.2f}"/>')
     for ident, (n, side, x, y) in places.items():
-        label = f"#{ident} {one_line(nodes[ident]['text'])}"
+        label, kind = f"#{ident} {one_line(texts[ident]['text'])}", texts[ident]["kind"]
         anchor = ("end", "middle", "start")[side * (n > 1) + 1]
-        lines += (f'<g><title>{_safe(label, 160)}</title><circle class="f'
-                  f'{KINDS.index(nodes[ident]["kind"])}" cx="{x:.1f}" cy="{y:.1f}" '
-                  f'r="{(9, 6, 5)[n]}"/><text x="{x + (0, 0, 10)[n] * side:.1f}" '
-                  f'y="{y + (26, -11, 4)[n]:.1f}" text-anchor="{anchor}">'
+        drawn += (f'<g><title>{_safe(label, 160)}</title><circle class="f{KINDS.index(kind)}" cx="'
+                  f'{x:.1f}" cy="{y:.1f}" r="{(9, 6, 5)[n]}"/><text text-anchor="{anchor}" '
+                  f'x="{x + 10 * side * (n > 1):.1f}" y="{y + (26, -11, 4)[n]:.1f}">'
                   f"{_safe(label, (34, 24, 21)[n])}</text></g>")
-    told = f"{len(rings[0])} traces linked to #{around}, {len(rings[1])} more one link on"
-    return _card(
-        f"Associations of #{around}", nodes[around]["text"],
-        _figure(f"Associations of #{around}", told, height, lines, KINDS, 960)
-        + f"<p>{_safe(told)}; the wider a line, the stronger the link.</p>" + _numbers(
-            ("trace", "linked to", "weight", "text"),
-            [(f"#{ident}", f"#{source}", round(weight, 2), nodes[ident]["text"])
-             for ident, (source, weight) in linked.items()]), True)
+    told = (f"{len(rings[0])} traces linked to #{around}, {len(rings[1])} more one link on; the "
+            "wider a line, the stronger the link.")
+    return _card(title, texts[around]["text"], _figure(title, told, drawn, KINDS, f"960 {height}")
+                 + f"<p>{told}</p>" + _grid(("trace", "linked to", "weight", "text"), [
+                     (f"#{ident}", f"#{source}", round(weight, 2), texts[ident]["text"])
+                     for ident, (source, weight) in linked.items()], True), True)
 
 
 def _ledger(brain: _Brain, asked: str) -> str:
     """What was put into contexts: its price in tokens and how much of it was used."""
-    store = brain.store
-    held = {row[1] for row in store.rows("PRAGMA table_info(injections)")}
-    if not {"at", "scope_id", "tokens", "used"} <= held:
+    if not brain.store.rows("PRAGMA table_info(injections)"):
         return ""
-    rows = store.rows(_SERIES["injections"], asked)
-    spent, used = (sum(row[2] or 0 for row in rows if row[1] in names)
-                   for names in (("used", "not used"), ("used",)))
-    note = (f"{spent:,} tokens were put into contexts; {used / spent:.0%} of them were used."
-            if spent else "What hooks put into contexts, its price in tokens, and what was used.")
-    return _timed("Injections", note, rows, ("used", "not used"), "tokens")
+    rows = brain.store.rows(_SERIES["injections"], asked)
+    spent, used = sum(row[2] for row in rows), sum(row[2] for row in rows if row[1] == "used")
+    return _timed("Injections", f"{_count(spent)} tokens were put into contexts by hooks; "
+                  f"{used / (spent or 1):.0%} of them were used.", rows, ("used", "not used"),
+                  "tokens", brain.clock())
 
 
 def report_page(hippo: Hippocampus, scope: str | None = None, *, all_scopes: bool = False,
@@ -7955,56 +7929,48 @@ def report_page(hippo: Hippocampus, scope: str | None = None, *, all_scopes: boo
     one.  Raises NotFound where `scope` does not see that trace."""
     from base64 import b64encode
     from hashlib import sha256
-    report, store = hippo.report(scope, all_scopes=all_scopes), hippo.store
+    report, store, now = hippo.report(scope, all_scopes=all_scopes), hippo.store, hippo.clock()
     with store.reading():
         middle = hippo._row(around, scope, all_scopes)["id"] if around is not None else None
         scopes = store.visible(scope, all_scopes)
         asked = to_json(scopes)
-        series = {name: store.rows(sql, asked) for name, sql in _SERIES.items()
-                  if name != "injections"}
-        charts = [
-            _timed("Growth", "Traces written, by kind.", series["growth"], KINDS, "traces"),
+        growth, verdicts, times = (store.rows(_SERIES[name], asked)
+                                   for name in ("growth", "verdicts", "latency"))
+        ms = report["latency_ms"] and {key: _count(n) for key, n in report["latency_ms"].items()}
+        cards = [
+            _timed("Growth", "Traces written, by kind.", growth, KINDS, "traces", now),
             _card("Retention", "How firmly a new trace is held as it ages, by kind. A dot is a "
                   "trace of this store; use lifts it above its curve.",
                   _curves(hippo, store.rows(_DOTS, asked))),
-            _timed("Gate verdicts", "What the novelty gate made of each write.",
-                   series["verdicts"], VERDICTS, "writes"),
-            _card("Latency of recalls", "Milliseconds from cue to packet"
-                  + (". Half within {p50:.1f} ms, 95% within {p95:.1f} ms.".format(
-                      **report["latency_ms"]) if report["latency_ms"] else "."),
-                  _bars("Latency of recalls in milliseconds", _by_ms(series["latency"]),
+            _timed("Gate verdicts", "What the novelty gate made of each write.", verdicts,
+                   VERDICTS, "writes", now),
+            _card("Latency", "Milliseconds from cue to packet."
+                  + (f" Half within {ms['p50']} ms, 95% within {ms['p95']} ms." if ms else ""),
+                  _bars("Latency of recalls in milliseconds", _by_ms(times),
                         ("answered", "nothing found"), "recalls")),
             _ledger(hippo, asked), _association(hippo, scopes, middle)]
-    sleeps = [[s["day"], s["what"], s["id"], ", ".join(
-        f"{key.replace('_', ' ')} {n}" for key, n in s.items()
-        if n and key not in ("id", "day", "what", "retention_pct")) or "nothing",
-        f"{s['retention_pct']}%" if "retention_pct" in s else ""]
-        for s in reversed(report["sleeps"])]
-    charts += [
-        _card("Sleeps", "What consolidation changed; `realmemory undo` takes one back.",
-              _grid(("day", "what", "id", "changes", "retention"), sleeps), True),
-        *(_card(title, note, _grid(("trace", "retention", "times", "text"), [
-            (f"#{row['id']}", round(row["retention"], 2), row["reinforcements"], row["text"])
-            for row in report[key]])) for key, title, note in (
-                ("reinforced", "Most reinforced", "Said or rewarded again and again."),
-                ("fading", "Fading", "The weakest: what is not used will go dormant."))),
-        _card("What is held", "Traces by scope, kind and state.", _grid(
-            ("scope", "kind", "state", "traces"),
-            [[row[k] for k in ("scope", "kind", "status", "n")] for row in report["traces"]]),
-              True)]
-    live = sum(row["n"] for row in report["traces"] if row["status"] == "live")
-    figures = {"live traces": _count(live), **{name: _count(report[key]) for name, key in (
-        ("writes", "writes"), ("recalls", "recalls"), ("rewards", "reflects"),
-        ("revisions", "revisions"), ("hook errors", "hook_errors"))}}
-    figures |= {name: "-" if report[key] is None else f"{report[key]:.0%}" for name, key in (
-        ("never recalled", "never_recalled_share"), ("without an answer", "abstained_share"))}
-    tiles = "".join(f"<div><dt>{name}</dt><dd>{n}</dd></div>" for name, n in figures.items())
+    hidden = ("id", "day", "what", "retention_pct")
+    cards.append(_card(
+        "Sleeps", "What consolidation changed; realmemory undo ID takes one back.", _grid(
+            ("day", "what", "id", "changes", "retention"),
+            [(s["day"], s["what"], s["id"], ", ".join(
+                f"{key} {n}" for key, n in s.items() if n and key not in hidden) or "nothing",
+              f"{s['retention_pct']}%" if "retention_pct" in s else "")
+             for s in reversed(report["sleeps"])]), True))
+    for key, title, note, columns, wide in _GRIDS:
+        rows = [[round(value, 2) if isinstance(value, float) else value
+                 for value in map(row.get, columns)] for row in report[key]]
+        cards.append(_card(title, note, _grid(columns, rows), wide))
+    figures = {"live traces": sum(row["n"] for row in report["traces"] if row["status"] == "live"),
+               **{name: report[key] for name, key in _TILES.items()}}
+    said = {name: "-" if n is None else f"{n:.0%}" if isinstance(n, float) else _count(n)
+            for name, n in figures.items()}
+    tiles = "".join(f"<div><dt>{name}</dt><dd>{n}</dd></div>" for name, n in said.items())
     place = "all projects" if all_scopes else f"project {scope}" if scope else "global"
-    head = (f"<p>{_safe(place)}, {day_of(hippo.clock())}, {_safe(report['store'], 400)}</p>"
-            f"<dl>{tiles}</dl>")
-    head += f'<p class="warn">{_safe(report["warning"])}</p>' if report["warning"] else ""
+    head = (f"<p>{_safe(place)}, {day_of(now)}, {_safe(report['store'], 400)}</p><dl>{tiles}</dl>"
+            + f'<p class="warn">{_safe(report["warning"])}</p>' * bool(report["warning"]))
     return _PAGE.format(hash=b64encode(sha256(_STYLE.encode()).digest()).decode(), style=_STYLE,
-                        head=head, cards="".join(charts), version=__version__)
+                        head=head, cards="".join(cards), version=__version__)
 
 
 # === 28. MCP ======================================================================================
