@@ -7630,8 +7630,9 @@ _SERIES = {  # rows of (step, series, count)
 _DOTS = f"""SELECT id, scope_id, kind, strength, pinned, reinforced_at, created_at,
     substr(text, 1, 200) AS text FROM traces WHERE valid_to IS NULL AND quarantined = 0
     AND scope_id {SQL_IN} ORDER BY id * 2654435761 % 4294967296 LIMIT {DOTS}"""
-_BEST_LINKED = f"""SELECT l.src FROM links l JOIN traces t ON t.id = l.src WHERE t.scope_id {SQL_IN}
-    AND t.valid_to IS NULL GROUP BY 1 ORDER BY sum(l.weight + l.eligible) DESC, 1 LIMIT 1"""
+_BEST_LINKED = f"""SELECT id FROM (SELECT src AS id, weight + eligible AS w FROM links UNION ALL
+    SELECT dst, weight + eligible FROM links) JOIN traces USING(id) WHERE scope_id {SQL_IN}
+    AND valid_to IS NULL GROUP BY 1 ORDER BY sum(w) DESC, 1 LIMIT 1"""
 _NODES = f"""SELECT id, kind, substr(text, 1, 400) AS text FROM traces
     WHERE id {SQL_IN} AND scope_id {SQL_IN}"""
 _GRIDS = (  # tables of the report: key, title, what it is, columns, as wide as two
@@ -8244,7 +8245,8 @@ def _in_store(folder: str) -> Iterator[Finding]:
                 yield from _of_brain(hippo)
                 recorded = hippo.store.embedder
         except RealMemoryError as error:
-            yield Finding("problem", "store", str(error), "see what it says")
+            yield Finding("note" if isinstance(error, ReadOnly) else "problem", "store", str(error),
+                          "as it says; any command that writes brings an older store up to date")
     yield _on_model(recorded)
 
 
