@@ -4104,11 +4104,13 @@ class _Recall:
     """One recall inside one snapshot."""
 
     def __init__(self, brain: _Brain, query: str, scopes: list[int], *, focus: bool = False,
-                 include_superseded: bool = False, as_of: float | None = None,
-                 **filters: Any) -> None:
+                 explain: bool = False, include_superseded: bool = False,
+                 as_of: float | None = None, **filters: Any) -> None:
         self.brain, self.store, self.config = brain, brain.store, brain.config
         self.scopes, self.include_superseded, self.as_of = scopes, include_superseded, as_of
         self.cue, self.now = cue_of(query), brain.clock()
+        self.as_said = {stem: word for word in re.findall(r"\w+", query[:4_000])
+                        for stem in content(word)} if explain else {}
         counts = self.store.trace_counts(scopes)
         self.filled, self.total = list(counts), sum(counts.values())
         self.days = {scope: self.store.active_days(scope) for scope in self.filled}
@@ -4364,12 +4366,9 @@ class _Recall:
             hit.cosine = min(1.0, held / math.sqrt(len(self.telling) * row["n_words"] or 1))
         if hit.source == "keyword" and MEANT * hit.meant > hit.covered:
             hit.source = "direct"
-        why = [self._words_told(hit)] if hit.covered else []
+        why = self._explained(hit) if self.as_said else [
+            f"covers {hit.covered:.0%} of the cue, turns around it included"] * bool(hit.covered)
         why += [f"cosine {hit.cosine:.2f}"] if hit.cosine else []
-        if hit.source != "associated":
-            why.append(f"confidence {hit.confidence:.2f} = {hit.known:.0%} that memory knows x "
-                       f"{hit.confidence / (hit.known or 1):.0%} that this is it, by its "
-                       f"{hit.share:.0%} of the votes")
         kept = self.retained(row)
         why += [f"found through #{i}, which it supersedes" for i in hit.through[:3]]
         why += ["dormant"] if kept < self.config.dormant_below else []
@@ -4377,22 +4376,23 @@ class _Recall:
                       retention=kept, source=hit.source, why=(*why, *hit.why), bm25=hit.votes)
 
 
-    def _words_told(self, hit: _Hit) -> str:
+    def _explained(self, hit: _Hit) -> list[str]:
         """What of the cue's telling words a hit has, by itself or by what stands around it, what it
-        lacks and what nobody ever said."""
-        as_said = {stem: word for word in reversed(re.findall(r"\w+", self.cue.text[:4_000]))
-                   for stem in content(word)}
+        lacks and what nobody ever said; and what its confidence rests on."""
         found: dict[str, list[str]] = {how: [] for how in (
             "has", "around it (turns, speaker, date, rewards)", "lacks", "no memory has")}
         lessons = set[str]().union(*self.taught.get(hit.row["id"], ()))
         for word, _, buckets in nlargest(2 * TELLING, self.telling, key=lambda one: one[1]):
-            held = [impact for bucket in buckets for ident in (hit.row["id"], *hit.through)
-                    if (impact := impact_of(bucket, ident))]
-            order = (any(impact & 1 for impact in held), bool(held) or word in lessons,
-                     any(buckets), True)
-            [*found.values()][order.index(True)].append(one_line(as_said.get(word, word), 30))
+            held = [impact_of(bucket, ident) for bucket in buckets
+                    for ident in (hit.row["id"], *hit.through)]
+            signs = (any(impact & 1 for impact in held), any(held) or word in lessons, any(buckets))
+            [*found.values()][[*signs, True].index(True)].append(
+                one_line(self.as_said.get(word, word), 30))
         told = "; ".join(f"{how} {', '.join(words)}" for how, words in found.items() if words)
-        return f"{told}: {hit.covered:.0%} of the cue's weight"
+        return [f"{told}: {hit.covered:.0%} of the cue's weight"] * bool(hit.covered) + [
+            f"confidence {hit.confidence:.2f} = {hit.known:.0%} that memory knows x "
+            f"{hit.confidence / (hit.known or 1):.0%} that this is it, by its {hit.share:.0%} of "
+            "the votes"] * (hit.source != "associated")
 
 
 def valid_from(row: sqlite3.Row) -> float:
@@ -4444,7 +4444,7 @@ def _recalled(brain: _Brain, query: str, *, k: int, scope: str | None, all_scope
             scopes = [one for one in brain.store.visible(scope, all_scopes, logs=True)
                       if one not in scopes]
         for focus in (False, True):
-            work = _Recall(brain, storable(query), scopes, focus=focus, **filters)
+            work = _Recall(brain, storable(query), scopes, focus=focus, explain=explain, **filters)
             hits = work.hits(k)
             best = max((hit.confidence for hit in hits), default=0.0)
             floor, sure = min_confidence or 0.0, 0.0
@@ -5129,7 +5129,8 @@ def report_text(report: Mapping[str, Any], width: int = 80) -> str:
                            for key, value in {**figures, "latency_ms": latency}.items())]
     given = {k: v["value"] for k, v in report["config"].items() if v["from"] == "given"}
     said = [f"warning: {report['warning']}"] * bool(report["warning"])
-    said += ["", "Sleeps", *map(_pairs, report["sleeps"][-10:])]
+    said += ["", "Sleeps", *(_pairs({k: v for k, v in row.items() if v}) for row in
+                             report["sleeps"][-10:])]
     said += ["", f"Configuration: defaults{' but ' + to_json(given) if given else ''}"]
     for words in said:
         ahead = "" if words.startswith(("Sleeps", "Configuration:")) else "  "
@@ -7615,7 +7616,7 @@ RINGS = (10, 16)                                # traces one and two links away
 VERDICTS = ("new", "similar", "update", "contradiction", "same")
 _MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000)  # upper ends of the latency bars
 _RECENT = f"seq > (SELECT max(seq) - {JOURNAL_READ} FROM events) AND scope_id {SQL_IN}"
-_DAY = "CAST(floor({} / 86400.0) AS INTEGER)"
+_DAY = "CAST({} / 86400 AS INTEGER)"
 _SERIES = {  # rows of (step, series, count)
     "growth": f"""SELECT {_DAY.format("created_at")}, kind, count(*) FROM traces
         WHERE scope_id {SQL_IN} GROUP BY 1, 2""",
@@ -8229,24 +8230,21 @@ def _on_model(recorded: str) -> Finding:
 
 
 def _in_store(folder: str) -> Iterator[Finding]:
-    """The store: whether it opens, who may read it, sleeps, copies, failed hooks."""
+    """The store: who may read it, whether it opens, and what is in it."""
     path, recorded = os.path.join(folder, Store.FILE), HashingEmbedder().name
     if not os.path.lexists(path):
-        yield Finding("note", "store", f"none at {path}", "`realmemory remember` or `serve` makes "
-                      "one at the first use")
-    else:
-        if os.name != "nt":
-            mode = (os.stat(folder).st_mode | os.lstat(path).st_mode) & 0o077
-            yield _finding("permissions", "others on this machine can read it" if mode else
-                           "for its owner only", (bool(mode), "problem",
-                                                  f"chmod 700 {folder}; chmod 600 {path}"))
-        try:
-            with Hippocampus.open(folder, read_only=True, timeout_s=1.0) as hippo:
-                yield from _of_brain(hippo)
-                recorded = hippo.store.embedder
-        except RealMemoryError as error:
-            yield Finding("note" if isinstance(error, ReadOnly) else "problem", "store", str(error),
-                          "as it says; any command that writes brings an older store up to date")
+        yield Finding("note", "store", f"none at {path}", "`realmemory remember` makes one")
+        return
+    shared = os.name != "nt" and (os.stat(folder).st_mode | os.lstat(path).st_mode) & 0o077
+    yield _finding("permissions", "others can read it" if shared else "only its owner reads it", (
+        bool(shared), "problem", f"chmod 700 {folder}; chmod 600 {path}"))
+    try:
+        with Hippocampus.open(folder, read_only=True, timeout_s=1.0) as hippo:
+            yield from _of_brain(hippo)
+            recorded = hippo.store.embedder
+    except RealMemoryError as error:
+        yield Finding("note" if isinstance(error, ReadOnly) else "problem", "store", str(error),
+                      "as it says; any command that writes brings an older store up to date")
     yield _on_model(recorded)
 
 
@@ -8292,30 +8290,23 @@ def _beside(folder: str) -> Iterator[Finding]:
 def _canary() -> Finding:
     """Whether a project's text shows in another one: tried on a store made for it."""
     import tempfile
+    birds, seen = ("canary", "finch"), dict[str, str]()
     try:
         with tempfile.TemporaryDirectory(prefix="realmemory-doctor-") as folder, Hippocampus.open(
                 folder) as hippo:
-            for scope in ("canary", "finch"):
-                hippo.remember(f"The cage of the {scope} stands at the window", scope=scope)
-            seen = {scope: hippo.brief(scope) + "".join(
-                _cmd_recall(desk, {"query": query}).text
-                for query in ("where does the cage stand?", "window of the canary", "finch"))
-                for scope in ("canary", "finch")
-                for desk in [Desk(hippo, Project(scope, (), "doctor"))]}
+            for bird in birds:
+                hippo.remember(f"The cage of the {bird} stands at the window", scope=bird)
+            for bird in birds:
+                desk = Desk(hippo, Project(bird, (), "doctor"))
+                seen[bird] = hippo.brief(bird) + "".join(_cmd_recall(desk, {"query": cue}).text
+                                                         for cue in ("where does the cage stand?",
+                                                                     "window of the canary, finch"))
     except (OSError, RealMemoryError) as error:
         return Finding("note", "scopes", f"not tried: {error}", "a temporary folder is needed")
-    leaks = "of the finch" in seen["canary"] or "of the canary" in seen["finch"]
-    blind = any(f"of the {scope}" not in text for scope, text in seen.items())
-    return _finding("scopes", "a project's text showed in another one" if leaks else
-                    "a project does not find its own text" if blind else
-                    "two projects, one cue: nothing crossed",
-                    (leaks or blind, "problem", "report it, with this output"))
-
-
-def _offer_cost() -> Finding:
-    cost = tokens_of(to_json(tools_listed())) + tokens_of(server_offer(TOOLS)["instructions"])
-    return _finding("tools", f"{len(TOOLS)} tools and instructions cost about {cost:,} tokens", (
-        cost > TOOL_TOKENS, "note", "serve fewer tools: `serve --tools memory`"))
+    fine = all((f"of the {bird} stands" in seen[there]) == (bird == there)
+               for bird in birds for there in birds)
+    return _finding("scopes", f"two projects, one cue: {'nothing' if fine else 'a text'} crossed "
+                    "or was lost", (not fine, "problem", "don't use it; report this output"))
 
 
 def _client(row: Mapping[str, Any]) -> Finding:
@@ -8333,9 +8324,12 @@ def findings(folder: str, environ: Mapping[str, str],
              clients: Iterable[Mapping[str, Any]] = ()) -> list[Finding]:
     """All that the doctor finds about this machine, the store in a folder, and those clients that
     are on this machine or wired."""
-    return [*_on_machine(environ), *_in_store(folder), *_beside(folder), _canary(),
-            _offer_cost(), *(_client(row) for row in clients if
-                             row["found"] or {row["user"], row["project"]} != {"not wired"})]
+    cost = tokens_of(to_json(tools_listed())) + tokens_of(server_offer(TOOLS)["instructions"])
+    return [*_on_machine(environ), *_in_store(folder), *_beside(folder), _canary(), _finding(
+        "tools", f"{len(TOOLS)} tools and instructions cost a model about {cost:,} tokens", (
+            cost > TOOL_TOKENS, "note", "take the default set: `serve` without --tools")),
+        *(_client(row) for row in clients
+          if row["found"] or {row["user"], row["project"]} != {"not wired"})]
 
 
 # === 29. Command line =============================================================================
@@ -8459,9 +8453,10 @@ def _cmd_report(desk: Desk, given: Mapping[str, Any]) -> Answer:
     from shutil import get_terminal_size
     seen: dict[str, Any] = {"scope": desk.scope(), "all_scopes": given["all_scopes"]}
     report = desk.hippo.report(**seen)
-    if not given.get("html"):
+    _require(given["html"] or not given["around"], "--around goes with --html FILE")
+    if not given["html"]:
         return Answer(report, report_text(report, max(40, get_terminal_size().columns)))
-    around = id_list(given["around"], "--around")[0] if given.get("around") else None
+    around = id_list(given["around"], "--around")[0] if given["around"] else None
     return Answer(report, _written(given["html"], report_page(desk.hippo, **seen, around=around)))
 
 

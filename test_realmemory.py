@@ -5414,7 +5414,7 @@ def page_of(hippo, scope=None, **options):
 
 
 NASTY = ("</style></svg></title></textarea><script>document.title = 'owned'</script>"
-         "<img src=x onerror=\"document.title='owned'\"> {style} %s \x1b[31m\u202egnp.exe\u2066 \x00")
+         "<img src=x onerror=\"title='owned'\"> {style} %s \x1b[31m\u202egnp.exe\u2066 \x00")
 
 
 def fill(hippo, clock, *texts, scope="yard"):
