@@ -11,6 +11,8 @@ pure functions (text, gate, decay, guard, ranking, index, graph) are called dire
 from __future__ import annotations
 
 import ast
+import base64
+import hashlib
 import json
 import math
 import os
@@ -32,6 +34,7 @@ import unicodedata
 from array import array
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta, timezone
+from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Literal
@@ -2698,6 +2701,31 @@ def test_many_versions_of_one_fact_leave_room_for_other_traces(hippo):
         "The tide gauge reads 299 cm", "The tide table hangs in the office"]
 
 
+def test_an_explained_recall_says_what_an_item_has_and_why_others_were_refused(hippo, cli):
+    billing, _ = put(hippo, "Billing retries three times", "The gateway listens on port 8443")
+    packet = hippo.recall("which port does the gateway use, lighthouse?", explain=True)
+    told = "; ".join(packet.items[0].why)
+    assert "has " in told and "port" in told and "gateway" in told
+    assert "no memory has" in told and "lighthouse" in told     # as said, not as a stem
+    assert re.search(r"confidence 0\.\d\d = \d+% that memory knows x \d+% that this is it", told)
+    cue = "lighthouse keeper billing telephone in Zanzibar"
+    plain, packet = hippo.recall(cue), hippo.recall(cue, explain=True)
+    assert plain.abstained and packet.abstained and plain.refused == () != packet.refused
+    assert [item.memory_id for item in packet.refused] == [billing]
+    assert re.match(r"refused: \d+% that memory knows an answer", packet.refused[0].why[0])
+    shown = cli("recall", *cue.split(), "--why").out
+    assert "Nearest of those refused:" in shown and "three times" in shown and "Zanzibar" in shown
+    assert "three times" not in cli("recall", *cue.split()).out
+
+
+def test_an_explanation_is_never_remembered_as_new(hippo):
+    put(hippo, "Billing retries three times", "The gateway listens on port 8443")
+    for cue in ("gateway port", "lighthouse keeper billing telephone in Zanzibar"):
+        text = rm.packet_text(hippo.recall(cue, explain=True), why=True)
+        left = rm.unframed(text)
+        assert "gateway" not in left and "retries" not in left and "refused" not in left
+
+
 # === 19. Revising, rewarding, forgetting ===
 
 def test_recall_and_brief_show_the_current_fact_and_not_its_ancestor(hippo, clock):
@@ -3347,6 +3375,21 @@ def test_report_counts_what_happened(brains, clock, cli, tmp_path):
     put(hippo, *(f"Log {n} " + "tar " * 15_000 for n in range(5)), force_new=True)
     assert len(rm.report_text(hippo.report())) < 20_000
     assert "none yet" in rm.report_text(brains("empty").report())
+
+
+@pytest.mark.parametrize("width", [44, 80, 160])
+def test_the_terminal_report_uses_the_width_it_has(width, hippo, cli, monkeypatch, alone):
+    put(hippo, "Tar " * 90, "東京の港 " * 60, "short", scope="a yard with quite a long name, " * 5)
+    hippo.reflect([1, 2], 1)
+    hippo.consolidate()
+    monkeypatch.setenv("COLUMNS", str(width))
+    lines = cli("report", "--all-scopes").out.splitlines()
+    wide = [sum(1 + (unicodedata.east_asian_width(sign) in "WF") for sign in line)
+            for line in lines[1:]]                          # the first is the store's path
+    assert max(wide) < width and max(wide) > width - 6
+    monkeypatch.delenv("COLUMNS")
+    narrow = python("report", "--all-scopes", REALMEMORY_HOME=str(alone)).out.splitlines()
+    assert max(map(len, narrow[1:])) < 80
 
 
 # === 22. Hippocampus ===
@@ -5228,14 +5271,16 @@ def test_every_command_answers_in_text_and_in_json(cli, tmp_path):
             (["pin", 1], "pinned"), (["reflect", 1, "--reward", 0.5], "1"),
             (["revise", 1, "Grain is weighed thrice"], "#2"), (["brief"], "thrice"),
             (["sleep"], "sleep 1"), (["dream-log"], "sleep 1"), (["report"], "semantic"),
-            (["introspect"], "hashing"), (["check"], "sound"), (["backup"], "backups"),
+            (["introspect"], "hashing"), (["check"], "sound"), (["doctor"], "SQLite"),
+            (["backup"], "backups"),
             (["restore", "--list"], "memory-"), (["undo", 1], "restored"),
             (["forget", 2, "--yes"], "forgotten")):
         ran = cli(*command)
         assert (ran.code, ran.err) == (0, "") and word in ran.out, command
     for line in ("remember Grain", "recall grain", "list", "show 3", "pin 3 --off", "brief",
                  "report", "reflect 3 --reward -1", "revise 3 Rye", "sleep", "dream-log",
-                 "introspect", "check", "backup", "restore --list", "undo 2", "forget 4 --yes"):
+                 "introspect", "check", "doctor", "backup", "restore --list", "undo 2",
+                 "forget 4 --yes"):
         ran = cli(*line.split(), "--json")
         assert (ran.code, ran.err) == (0, "") and "NaN" not in ran.out, line
         assert not isinstance(ran.json(), dict) or list(ran.json()) == sorted(ran.json())
@@ -6275,6 +6320,280 @@ def test_an_import_keeps_to_its_date_and_sleep_learns_from_it(hippo, tmp_path, c
         assert ran.code == 1 and ran.out == "" and len(ran.err.splitlines()) == 1
     path.write_text("no database")
     assert cli("import", "zcode", path).code == 1
+
+
+# === 27b. The report as a page ===
+
+class Page(HTMLParser):
+    """What a browser would build of a page: elements with attributes, text, what never closed."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.open, self.text, self.said = [], [], [], text
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        self.open += [tag] * (tag != "meta")
+
+    def handle_startendtag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+    def count(self, tag, **attrs):
+        return len([1 for name, given in self.elements if name == tag
+                    and attrs.items() <= given.items()])
+
+
+def page_of(hippo, scope=None, **options):
+    return Page(rm.report_page(hippo, scope, **options))
+
+
+NASTY = ("</style></svg></title></textarea><script>document.title = 'owned'</script>"
+         "<img src=x onerror=\"title='owned'\"> {style} %s \x1b[31m\u202egnp.exe\u2066 \x00")
+
+
+def fill(hippo, clock, *texts, scope="yard"):
+    """A store with linked, recalled, rewarded, superseded and slept traces of some days."""
+    made = []
+    for text in texts:
+        made += put(hippo, text, scope=scope, force_new=True, origin="user", speaker=text[:60],
+                    related_ids=made[:1], kind=rm.KINDS[len(made) % 3])
+        clock.pass_days(3)
+    hippo.recall(texts[0], scope=scope)
+    hippo.reflect(made[:2], 1)
+    hippo.revise(made[-1], texts[-1] + " by now")
+    hippo.consolidate()
+    return made
+
+
+@pytest.mark.parametrize("texts", [
+    (), ("Rye is sown late", "The barn holds nine tonnes", "Oats feed the horses"),
+    (NASTY, NASTY * 40, "W\u0338\u0335" * 300, "\u05e9\u05dc\u05d5\u05dd \u05e2\u05d5\u05dc\u05dd"),
+    ("M" * 1_000_000, "東京" * 500, "a" * 70_000)], ids=["empty", "plain", "hostile", "long"])
+def test_the_page_loads_and_runs_nothing_and_every_picture_has_words(texts, hippo, clock):
+    if texts:
+        fill(hippo, clock, *texts, scope="<script>yard</script> &amp;")
+    page = page_of(hippo, texts and "<script>yard</script> &amp;" or None)
+    assert page.open == [] and len(page.said) < 150_000
+    tags = {tag for tag, _ in page.elements}
+    assert tags <= set("""html head meta title style body header main footer section h1 h2 p dl div
+        dt dd ul li figure svg desc path text g circle rect details summary table tr th td
+        """.split())
+    given_ = {name for _, attrs in page.elements for name in attrs}
+    assert not given_ & {"src", "href", "style", "srcset", "action"}
+    assert not [name for name in given_ if name.startswith("on")]
+    style, = re.findall(r"<style>(.*?)</style>", page.said, re.S)
+    policy, = (attrs["content"] for _, attrs in page.elements
+               if attrs.get("http-equiv") == "Content-Security-Policy")
+    hashed = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    assert f"style-src 'sha256-{hashed}'" in policy and "default-src 'none'" in policy
+    assert "prefers-color-scheme:dark" in style and "url(" not in style and "@import" not in style
+    assert page.count("html", lang="en") == page.count("h1") == 1
+    pictures = page.said.split('<svg role="img"')[1:]
+    assert pictures and all(re.search(r"^[^>]*><title>[^<]+</title><desc>[^<]+</desc>", picture)
+                            for picture in pictures)
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2060-\u206f]", page.said)
+    drawn = re.findall("<(?:path|rect|circle|text)[^>]*>", page.said)
+    assert drawn and not re.search(r"\b(?:nan|inf)\b", "".join(drawn))
+
+
+def test_the_page_shows_growth_verdicts_latency_sleeps_and_links(hippo, clock):
+    rye, *_ = fill(hippo, clock, "Rye is sown late", "The barn holds nine tonnes",
+                   "Oats feed the horses")
+    page = page_of(hippo, "yard", around=rye)
+    assert ["Growth", "Retention", "Gate verdicts", "Latency", f"Associations of #{rye}", "Sleeps",
+            "Most reinforced", "Fading", "What is held"] == re.findall("<h2>(.*?)</h2>", page.said)
+    assert page.said.count("2030-03-17: 1 episodic") == 1 and "2030-03-20: 1 semantic" in page.said
+    assert ": 1 answered" in page.said and page.count("path", **{"class": "edge"}) >= 2
+    for text in ("Rye is sown late", "The barn holds nine tonnes", "2030-03-26", "committed"):
+        assert text in "".join(page.text), text
+    assert rm.report_page(hippo, "yard", around=rye) == page.said
+    assert f"Associations of #{rye}" in page_of(hippo, "yard").said     # the best linked one
+
+
+def test_the_wider_a_line_the_stronger_the_link(hippo):
+    hub, weak, strong = put(hippo, "Hub of wheels", "Weak spoke", "Strong spoke")
+    with hippo.store.writing():
+        hippo.store.link(hub, weak, "related", START, weight=0.1)
+        hippo.store.link(strong, hub, "related", START, weight=0.9)
+    page = page_of(hippo, around=hub)
+    widths = [float(a["stroke-width"]) for _, a in page.elements if a.get("class") == "edge"]
+    rows = re.findall(r">#(\d+)</td><td[^>]*>#(\d+)</td><td[^>]*>([\d.]+)<", page.said)
+    assert rows == [(str(strong), str(hub), "0.9"), (str(weak), str(hub), "0.1")]
+    assert widths == sorted(widths, reverse=True) and widths[0] > 3 * widths[1]
+
+
+def test_the_page_of_a_project_shows_nothing_of_another_one(hippo, cli, tmp_path):
+    ours, theirs = put(hippo, "The loft is dry", scope="ours")[0], put(
+        hippo, "The vault code is kept in the drawer", scope="theirs")[0]
+    with hippo.store.writing():
+        hippo.store.link(ours, theirs, "related", START, weight=1.0)
+    page = page_of(hippo, "ours", around=ours)
+    assert "loft" in page.said and "vault" not in page.said and "theirs" not in page.said
+    assert "vault" in page_of(hippo, all_scopes=True).said
+    ran = cli("report", "--html", tmp_path / "r.html", "--around", theirs, "--project", "ours")
+    assert ran.code == 1 and str(theirs) in ran.err and not (tmp_path / "r.html").exists()
+
+
+def test_a_large_store_makes_a_small_page(hippo, alone):
+    first, = put(hippo, "Bale 0 of straw", scope="yard")
+    sql(alone, f"""WITH RECURSIVE n(i) AS (VALUES(1) UNION ALL SELECT i + 1 FROM n WHERE i < 20000)
+        INSERT INTO traces(uid, scope_id, kind, text, origin, created_at, strength)
+        SELECT i, 2, 'semantic', 'Bale ' || i, 'user', {START} - i * 8640.0, .7 FROM n""",
+        f"""WITH RECURSIVE n(i) AS (VALUES(2) UNION ALL SELECT i + 1 FROM n WHERE i < 9000)
+        INSERT INTO links SELECT {first}, i, 'related', .5, 0, {START} FROM n""")
+    page = page_of(hippo, "yard")
+    assert page.count("circle") <= rm.DOTS + 1 + sum(rm.RINGS) and len(page.said) < 200_000
+    assert page.count("path", **{"class": "edge"}) == rm.RINGS[0]
+    assert "A bar is 28 days" in page.said or "A bar is four weeks" in page.said
+    assert len(re.findall(r"<rect[^>]*><title>[^<]* semantic", page.said)) <= rm.STEPS
+    assert "20,001" in "".join(page.text) or "20k" in "".join(page.text)
+
+
+def test_numbers_beyond_reason_do_not_break_the_page(hippo, alone):
+    put(hippo, "Clock one", "Clock two", "Clock three")
+    sql(alone, "UPDATE traces SET created_at = 1e11, reinforcements = 9e18 WHERE id = 1",
+        "UPDATE traces SET created_at = -1e11 WHERE id = 2",
+        "INSERT INTO events(at, op, scope_id, data) VALUES(-1e12, 'recall', 1, '{\"ms\": 1e300}'), "
+        "(1e12, 'remember', 1, '{\"relation\": \"</svg><b>\"}'), (1, 'recall', 1, '{}')")
+    page = page_of(hippo)
+    assert page.open == [] and len(page.said) < 100_000 and "e+" not in page.said
+
+
+def test_the_ledger_shows_price_and_use_where_there_is_one(hippo, alone):
+    put(hippo, "Rye is sown late")
+    assert "Injections" not in page_of(hippo).said
+    sql(alone, "DROP TABLE IF EXISTS injections",
+        "CREATE TABLE injections(scope_id, tokens, at, used)", "INSERT INTO injections VALUES"
+        f"(1, 300, {START}, 1), (1, 100, {START}, 0), (7, 9, {START}, 1)")
+    page = "".join(page_of(hippo).text)
+    assert "400 tokens were put into contexts by hooks; 75% of them were used" in page
+    assert "300 used" in page and "100 not used" in page
+
+
+def test_the_page_is_written_for_its_owner_only(cli, tmp_path):
+    cli("remember", "Rye is sown late")
+    ran = cli("report", "--html", tmp_path / "r.html", "--around", "#1")
+    assert (ran.code, ran.err) == (0, "") and str(tmp_path / "r.html") in ran.out
+    assert mode(tmp_path / "r.html") == "0o600" and "Rye" in (tmp_path / "r.html").read_text()
+    for bad in ("nine", "77"):
+        assert cli("report", "--html", tmp_path / "x.html", "--around", bad).code == 1
+    assert not (tmp_path / "x.html").exists() and cli("report", "--html", tmp_path).code == 1
+
+
+@pytest.mark.skipif(not shutil.which("chromium"), reason="no chromium on this machine")
+def test_a_real_browser_shows_the_page_and_runs_nothing_of_it(hippo, clock, tmp_path):
+    fill(hippo, clock, NASTY, NASTY + " again", "Rye is sown late")
+    (tmp_path / "r.html").write_text(rm.report_page(hippo, "yard"), encoding="utf-8")
+    done = subprocess.run([
+        "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
+        "--disable-background-networking", f"--user-data-dir={tmp_path / 'chrome'}",
+        f"--screenshot={tmp_path / 'r.png'}", "--window-size=1000,1400", "--dump-dom",
+        f"file://{tmp_path / 'r.html'}"], capture_output=True, timeout=60, text=True)
+    assert "<title>realMemory report</title>" in done.stdout and "<script" not in done.stdout
+    assert "Refused to" not in done.stderr and done.stdout.count("</section>") == 9
+    assert (tmp_path / "r.png").stat().st_size > 20_000
+
+
+# === 28c. Doctor ===
+
+def told_by(cli, *argv):
+    """The doctor's exit code, and its rows by what they look at."""
+    ran = cli("doctor", "--json", *argv)
+    return ran.code, {row["what"]: row for row in reversed(ran.json())}
+
+
+def test_the_doctor_finds_a_sound_store_sound_and_leaves_it_untouched(hippo, alone, cli):
+    put(hippo, "Grain is weighed twice", scope="yard")
+    before = [(alone / name).read_bytes() for name in ("memory.db", "memory.db-wal")]
+    code, rows = told_by(cli)
+    assert code == 0 and {"ok"} >= {rows[what]["state"] for what in (
+        "Python", "SQLite", "permissions", "store", "database", "scopes", "tools", "embedder")}
+    assert "1 traces" in rows["store"]["found"] and str(alone) in rows["store"]["found"]
+    assert "about 9" in rows["tools"]["found"]      # hundred and some tokens
+    assert before == [(alone / name).read_bytes() for name in ("memory.db", "memory.db-wal")]
+    ran = cli("doctor")
+    assert (ran.code, ran.err) == (0, "") and ran.out.splitlines()[-1].startswith("problems: 0")
+
+
+def test_the_doctor_makes_no_store(cli, alone, tmp_path):
+    code, rows = told_by(cli)
+    assert code == 0 and rows["store"]["state"] == "note" and "remember" in rows["store"]["todo"]
+    assert not alone.exists() and list(tmp_path.glob("realmemory-doctor-*")) == []
+
+
+def spoil(alone, what, monkeypatch):
+    path = alone / "memory.db"
+    if what == "permissions":
+        path.chmod(0o644)
+    elif what == "store":
+        path.write_bytes(b"not a database at all" * 300)
+    elif what == "hooks":
+        at = time.time()
+        sql(alone, "INSERT INTO events(at, op, data) VALUES("
+            f"{at}, 'hook_error', '{json.dumps({'error': chr(27) + '[2Jdisk' + chr(0x202e)})}')")
+    elif what == "embedder":
+        sql(alone, "UPDATE db_meta SET value = 'fastembed:some/model' WHERE key = 'embedder'")
+    elif what == "scopes":
+        monkeypatch.setattr(rm.TraceStore, "visible", lambda self, *_, **__: [
+            row[0] for row in self.rows("SELECT id FROM scopes")])
+
+
+@pytest.mark.parametrize("what", ["permissions", "store", "hooks", "embedder", "scopes"])
+def test_the_doctor_names_each_problem_and_the_way_out(what, alone, cli, monkeypatch):
+    with Hippocampus.open(alone) as hippo:
+        put(hippo, "Grain is weighed twice", scope="yard")
+    spoil(alone, what, monkeypatch)
+    code, rows = told_by(cli)
+    assert code == 1 and rows[what]["state"] == "problem" and rows[what]["todo"]
+    assert [row["what"] for row in rows.values() if row["state"] == "problem"] == [what]
+    ran = cli("doctor")
+    assert (ran.code, ran.err) == (1, "") and not re.search("[\x1b\u202e]", ran.out)
+    assert re.search(rf"^problem +{what}", ran.out, re.M)
+
+
+def test_the_doctor_reads_an_older_store_without_moving_it(hippo, alone, cli):
+    put(hippo, "Grain is weighed twice")
+    hippo.close()
+    sql(alone, "PRAGMA user_version = 2")
+    code, rows = told_by(cli)
+    assert (code, rows["store"]["state"]) == (0, "note") and "schema 2" in rows["store"]["found"]
+    assert sql(alone, "PRAGMA user_version") == [(2,)] and not copies(alone)
+
+
+def test_the_doctor_shows_what_the_environment_sets_but_no_secret(cli, monkeypatch):
+    monkeypatch.setenv("REALMEMORY_OFF", "1")
+    monkeypatch.setenv("REALMEMORY_TOKEN", "sk-ant-api03-" + "a1B2" * 20)
+    code, rows = told_by(cli)
+    assert code == 0 and rows["switch"]["state"] == "note"
+    assert "REALMEMORY_HOME" in rows["environment"]["found"]
+    assert "a1B2a1B2" not in json.dumps(rows)
+
+
+@pytest.mark.parametrize("user, project, state, todo", [
+    ("wired", "not wired", "ok", ""), ("not wired", "not wired", "note", "install zed"),
+    ("out of date", "not wired", "note", "install zed"),
+    ("unreadable (line 3)", "not wired", "problem", "mend")])
+def test_the_doctor_says_how_each_client_is_wired(user, project, state, todo, alone):
+    row = {"client": "zed", "title": "Zed", "found": True, "user": user, "project": project,
+           "note": ""}
+    away = {**row, "title": "Away", "found": False, "user": "not wired", "project": "not wired"}
+    found = {one.what: one for one in rm.findings(str(alone), {}, [row, away])}
+    assert found["Zed"].state == state and todo in found["Zed"].todo and "Away" not in found
+
+
+def test_a_quick_check_that_takes_too_long_is_given_up(hippo):
+    put(hippo, *(f"Bale {n} of straw" for n in range(200)))
+    with hippo.store.reading():
+        assert hippo.store.quick_check(30.0) == "ok" and hippo.store.quick_check(-1.0) in ("", "ok")
+        assert hippo.store.value("SELECT count(*) FROM traces") == 200
 
 
 # === Helpers: processes ===
@@ -7654,8 +7973,9 @@ def read_only_store():
 
 def unprivileged(*arguments):
     """Run the command line as a user who owns nothing."""
-    code = ("import argparse, gettext, hashlib, locale, os, sys, tempfile, urllib.request\n"
-            "import encodings.idna, encodings.utf_16, realmemory\n"   # it can't read them later
+    code = ("import argparse, gettext, hashlib, importlib.util, locale, os, shutil, sys, tempfile\n"
+            "import encodings.idna, encodings.utf_16, textwrap, urllib.request\n"
+            "import realmemory\n"      # it can't read them later
             "if os.getuid() == 0: os.setgid(65534); os.setuid(65534)\n"
             "sys.exit(realmemory.main(sys.argv[1:]))")
     return subprocess.run([sys.executable, "-c", code, *arguments], cwd="/", text=True,
@@ -7665,7 +7985,7 @@ def unprivileged(*arguments):
 
 @pytest.mark.parametrize("arguments", [
     ("recall", "ferry"), ("brief",), ("remember", "The tram leaves at ten"), ("sleep",),
-    ("check",), ("report",)], ids=lambda arguments: arguments[0])
+    ("check",), ("report",), ("doctor",)], ids=lambda arguments: arguments[0])
 def test_a_store_that_can_not_be_written_is_read_and_says_so_when_written(
         read_only_store, arguments):
     before = (read_only_store / "memory.db").read_bytes()
@@ -7673,6 +7993,8 @@ def test_a_store_that_can_not_be_written_is_read_and_says_so_when_written(
     assert "Traceback" not in done.stderr
     if arguments[0] in ("recall", "brief"):
         assert done.returncode == 0 and "ferry to Tallinn" in done.stdout and done.stderr == ""
+    elif arguments[0] == "doctor":
+        assert done.returncode == 1 and re.search("problem +permissions", done.stdout)
     elif arguments[0] in ("remember", "sleep"):
         assert done.returncode == (1 if arguments[0] == "remember" else 0) and done.stdout == ""
         assert len(done.stderr.splitlines()) == 1 and str(read_only_store) in done.stderr
