@@ -9066,8 +9066,6 @@ def _association(brain: _Brain, scopes: Sequence[int], around: int | None) -> st
 
 def _ledger(brain: _Brain, asked: str) -> str:
     """What was put into contexts: its price in tokens and how much of it was used."""
-    if not brain.store.rows("PRAGMA table_info(injections)"):
-        return ""
     rows = brain.store.rows(_SERIES["injections"], asked)
     spent, used = sum(row[2] for row in rows), sum(row[2] for row in rows if row[1] == "used")
     return _timed("Injections", f"{_count(spent)} tokens were put into contexts by hooks; "

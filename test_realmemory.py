@@ -6408,8 +6408,9 @@ def test_the_page_shows_growth_verdicts_latency_sleeps_and_links(hippo, clock):
     rye, *_ = fill(hippo, clock, "Rye is sown late", "The barn holds nine tonnes",
                    "Oats feed the horses")
     page = page_of(hippo, "yard", around=rye)
-    assert ["Growth", "Retention", "Gate verdicts", "Latency", f"Associations of #{rye}", "Sleeps",
-            "Most reinforced", "Fading", "What is held"] == re.findall("<h2>(.*?)</h2>", page.said)
+    assert ["Growth", "Retention", "Gate verdicts", "Latency", "Injections",
+            f"Associations of #{rye}", "Sleeps", "Most reinforced", "Fading", "What is held"
+            ] == re.findall("<h2>(.*?)</h2>", page.said)
     assert page.said.count("2030-03-17: 1 episodic") == 1 and "2030-03-20: 1 semantic" in page.said
     assert ": 1 answered" in page.said and page.count("path", **{"class": "edge"}) >= 2
     for text in ("Rye is sown late", "The barn holds nine tonnes", "2030-03-26", "committed"):
@@ -6467,12 +6468,11 @@ def test_numbers_beyond_reason_do_not_break_the_page(hippo, alone):
     assert page.open == [] and len(page.said) < 100_000 and "e+" not in page.said
 
 
-def test_the_ledger_shows_price_and_use_where_there_is_one(hippo, alone):
+def test_the_ledger_shows_price_and_use(hippo, alone):
     put(hippo, "Rye is sown late")
-    assert "Injections" not in page_of(hippo).said
-    sql(alone, "DROP TABLE IF EXISTS injections",
-        "CREATE TABLE injections(scope_id, tokens, at, used)", "INSERT INTO injections VALUES"
-        f"(1, 300, {START}, 1), (1, 100, {START}, 0), (7, 9, {START}, 1)")
+    sql(alone, *("INSERT INTO injections(scope_id, session_id, client, event, trace_id, tokens, at, "
+                 f"used) VALUES({scope}, 's', 'codex', 'start', 1, {tokens}, {START}, {used})"
+                 for scope, tokens, used in ((1, 300, 1), (1, 100, 0), (7, 9, 1))))
     page = "".join(page_of(hippo).text)
     assert "400 tokens were put into contexts by hooks; 75% of them were used" in page
     assert "300 used" in page and "100 not used" in page
