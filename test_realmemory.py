@@ -6498,7 +6498,7 @@ def test_a_real_browser_shows_the_page_and_runs_nothing_of_it(hippo, clock, tmp_
         f"--screenshot={tmp_path / 'r.png'}", "--window-size=1000,1400", "--dump-dom",
         f"file://{tmp_path / 'r.html'}"], capture_output=True, timeout=60, text=True)
     assert "<title>realMemory report</title>" in done.stdout and "<script" not in done.stdout
-    assert "Refused to" not in done.stderr and done.stdout.count("</section>") == 9
+    assert "Refused to" not in done.stderr and done.stdout.count("</section>") == 10
     assert (tmp_path / "r.png").stat().st_size > 20_000
 
 
@@ -7974,7 +7974,7 @@ def read_only_store():
 def unprivileged(*arguments):
     """Run the command line as a user who owns nothing."""
     code = ("import argparse, gettext, hashlib, importlib.util, locale, os, shutil, sys, tempfile\n"
-            "import encodings.idna, encodings.utf_16, textwrap, urllib.request\n"
+            "import encodings.idna, encodings.utf_16, shlex, textwrap, tomllib, urllib.request\n"
             "import realmemory\n"      # it can't read them later
             "if os.getuid() == 0: os.setgid(65534); os.setuid(65534)\n"
             "sys.exit(realmemory.main(sys.argv[1:]))")
