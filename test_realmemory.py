@@ -6470,8 +6470,8 @@ def test_numbers_beyond_reason_do_not_break_the_page(hippo, alone):
 
 def test_the_ledger_shows_price_and_use(hippo, alone):
     put(hippo, "Rye is sown late")
-    sql(alone, *("INSERT INTO injections(scope_id, session_id, client, event, trace_id, tokens, at, "
-                 f"used) VALUES({scope}, 's', 'codex', 'start', 1, {tokens}, {START}, {used})"
+    sql(alone, *("INSERT INTO injections(scope_id, session_id, client, event, trace_id, tokens, "
+                 f"at, used) VALUES({scope}, 's', 'codex', 'start', 1, {tokens}, {START}, {used})"
                  for scope, tokens, used in ((1, 300, 1), (1, 100, 0), (7, 9, 1))))
     page = "".join(page_of(hippo).text)
     assert "400 tokens were put into contexts by hooks; 75% of them were used" in page
@@ -7974,7 +7974,8 @@ def read_only_store():
 def unprivileged(*arguments):
     """Run the command line as a user who owns nothing."""
     code = ("import argparse, gettext, hashlib, importlib.util, locale, os, shutil, sys, tempfile\n"
-            "import encodings.idna, encodings.utf_16, shlex, textwrap, tomllib, urllib.request\n"
+            "import encodings.idna, encodings.utf_16, shlex, subprocess, textwrap, tomllib\n"
+            "import urllib.request\n"
             "import realmemory\n"      # it can't read them later
             "if os.getuid() == 0: os.setgid(65534); os.setuid(65534)\n"
             "sys.exit(realmemory.main(sys.argv[1:]))")
