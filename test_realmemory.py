@@ -5468,6 +5468,7 @@ def test_a_hook_that_fires_twice_works_once(hippo, alone, fire):
     assert sorted(b"5433" in one.stdout.read() for one in running) == [False, False, True]
     assert [one.wait(30) for one in running] == [0, 0, 0] and talked(hippo, "p") == [
         ("user", ASKING)]
+    assert hippo.check() == []
     sql(alone, "UPDATE firings SET at = at - 60")
     fire("prompt", "cursor", conversation_id="c", prompt=ASKING)
     assert len(talked(hippo, "c")) == 3
@@ -5486,7 +5487,7 @@ def test_hooks_are_switched_off_everywhere_or_in_one_project(hippo, alone, tmp_p
     put(hippo, PORT, kind="semantic")
     yard, other = repository(tmp_path / "yard"), repository(tmp_path / "other")
     monkeypatch.chdir(yard)
-    assert cli("hooks").json if cli("hooks", "off").code == 0 else False
+    assert "on in yard" in cli("hooks").out and cli("hooks", "off").code == 0
     assert "off in yard" in cli("hooks").out and cli("hooks", "--json").json()["hooks"] == "off"
     for event in rm.EVENTS:
         assert fire(event, prompt=ASKING, responseText="x", cwd=str(yard)) is None
@@ -5655,6 +5656,15 @@ def test_transcripts_are_logged_once_in_the_project_of_their_folder(client, sess
         ("user", "Use tabs"), ("agent", "Tabs it is")]
     assert rm.day_of(turns[0].valid_from).startswith("2031-04-0") and hippo.check() == []
     assert path.read_bytes() == before
+
+
+def test_a_session_that_hooks_heard_elsewhere_is_not_logged_again(hippo, tmp_path, cli, fire):
+    session = "01234567-89ab-cdef-0123-456789abcdef"
+    fire("prompt", "codex", session, prompt="Use tabs")
+    path = transcript_of("codex", tmp_path)
+    assert [cli("import", "codex", path, "--json").json()["new"] for _ in "ab"] == [1, 0]
+    assert talked(hippo, session) == [("user", "Use tabs")]
+    assert len(hippo.replay(session, scope="shop")) == 1
 
 
 def test_an_import_keeps_to_its_date_and_sleep_learns_from_it(hippo, tmp_path, cli):
