@@ -7595,9 +7595,9 @@ def skill_text(runtime: str = "python") -> str:
 # What a client runs at its events, and what it left in its files before.  A hook never stops the
 # work: it answers in the client's form or stays silent, and what it logs waits for the sleep that
 # is started apart when a turn ends.  A prompt brings along what the store most likely knows about
-# it: where it says two words of a trace's own and a quarter of what makes it rare.  On prompts held
-# out it was silent on 98 % of those that nothing bears on, and showed the right trace for 89 % of
-# the others (bench.py hooks).  `injections` is the ledger of what was put where, and its use.
+# it: where one sentence says two words of a trace's own and a quarter of what makes it rare.  On
+# prompts held out it was silent on 98 % of those that nothing bears on, and showed the right trace
+# for 89 % of the others (bench.py hooks).  `injections` is the ledger of what was shown, and used.
 
 EVENTS = ("start", "prompt", "compact", "stop")
 AGAIN_S = 10.0                      # within which the same event is a second firing
@@ -7794,7 +7794,8 @@ def _prompted(brain: _Brain, prompt: str, scope: str) -> list[tuple[sqlite3.Row,
     """The trusted traces that a prompt is likely about, with their confidence, best first."""
     store, config, kept = brain.store, brain.config, list[tuple[sqlite3.Row, float]]()
     prompt = prompt if len(prompt) <= 3_000 else f"{prompt[:2_000]}\n{prompt[-1_000:]}"
-    if len(set(content(prompt))) < 2:
+    parts = [set(content(part)) for part in sentences(prompt)]
+    if max(map(len, parts), default=0) < 2:
         return []
     for focus in (False, True):
         work = _Recall(brain, prompt, store.visible(scope, False), focus=focus)
@@ -7802,8 +7803,9 @@ def _prompted(brain: _Brain, prompt: str, scope: str) -> list[tuple[sqlite3.Row,
             row = hit.row
             if hit.known < config.hook_below or hit.again or row["quarantined"]:
                 continue
-            said = [weight for _, weight, buckets in work.telling if any(
-                impact_of(bucket, row["id"]) & 1 for bucket in buckets)]
+            own = {word: weight for word, weight, buckets in work.telling if any(
+                impact_of(bucket, row["id"]) & 1 for bucket in buckets)}
+            said = max(([own[word] for word in part if word in own] for part in parts), key=sum)
             whole = nlargest(10, (rarity(work._pointers(unit_of(word)) // POINTERS_PER_HOLDER,
                                          work.total) for word in set(content(row["text"][:2_000]))))
             if len(said) >= 2 and sum(said) >= config.hook_share * sum(whole):

@@ -5410,6 +5410,7 @@ def test_a_prompt_brings_what_is_known_once_into_a_context_and_else_nothing(hipp
     put(hippo, PORT, "The order queue holds 300 messages", kind="semantic")
     assert fire("prompt", prompt="Rename the variable foo in the parser") is None
     assert fire("prompt", prompt="continue") is None
+    assert fire("prompt", prompt="Rename the staging branch.\nTidy the database folder.") is None
     shown = context_in(fire("prompt", prompt=ASKING))
     assert shown.count("- #") == 1 and PORT in shown and rm.unframed(shown) == ""
     assert fire("prompt", prompt=ASKING + " again") is None
