@@ -7600,6 +7600,7 @@ def skill_text(runtime: str = "python") -> str:
 # for 89 % of the others (bench.py hooks).  `injections` is the ledger of what was shown, and used.
 
 EVENTS = ("start", "prompt", "compact", "stop")
+HOOK_ERRORS = "realmemory-hook-errors.jsonl"    # beside a store that can't be written
 AGAIN_S = 10.0                      # within which the same event is a second firing
 TURN_CHARS = 20_000                 # kept of a captured turn
 TAIL_BYTES = {"stop": 1 << 18, "compact": 1 << 24}     # of a transcript that hooks read
@@ -7862,7 +7863,17 @@ class _Hook:
             last = spoken.index("user") if "user" in spoken else len(spoken)
             reply = "\n".join(turn.text for turn in turns[len(turns) - last:])
         drafts = _drafts(self.brain, self.scope, self.session, turns)
-        with self.brain.writing():
+        try:
+            return self._written(prompt, reply, drafts, found, started)
+        except StoreError:          # locked, or for reading only: a brief is worth it all the same
+            if self.event != "start":
+                raise
+            with self.store.reading():
+                return self._spoken(_brief(self.brain, self.scope, self.brain.config.brief_chars))
+
+    def _written(self, prompt: str, reply: str, drafts: Sequence[Draft],
+                 found: Sequence[tuple[sqlite3.Row, float]], started: float) -> str:
+        with self.brain.writing(1.0 if self.event in ("start", "prompt") else None):
             self.fresh = self._first(prompt, reply)
             if not self.fresh:
                 return CLIENTS[self.client].silence
@@ -7873,8 +7884,11 @@ class _Hook:
                 self.store.run("UPDATE injections SET gone = 1 WHERE session_id = ?", self.session)
             if self.event == "stop":
                 _paid_off(self.brain, self.session, reply)
-            return self._spoken(self._brief() if self.event == "start" else self._notes(
-                prompt, found, round((time.perf_counter() - started) * 1000, 3)))
+            text = self._brief() if self.event == "start" else self._notes(
+                prompt, found, round((time.perf_counter() - started) * 1000, 3))
+            row = CLIENTS[self.client]
+            heeded = self.event == "start" or self.event == "prompt" and "_" not in row.start
+            return self._spoken(text, self._failures() if heeded else "")
 
     def _first(self, *said: str) -> bool:
         """Whether no other hook of this session has just told the same."""
@@ -7917,12 +7931,10 @@ class _Hook:
                 (self.store.scope_id(self.scope, create=True), self.session, self.client,
                  self.event, ident, tokens_of(line), self.now) for ident, line in lines.items()])
 
-    def _spoken(self, text: str) -> str:
-        """The text and what had failed, once, in the client's form."""
+    def _spoken(self, text: str, failed: str = "") -> str:
+        """The text and what had failed, in the client's form."""
         row, answer = CLIENTS[self.client], dict[str, object]()
         name = getattr(row, self.event, "")
-        heeded = name or self.event == "prompt" and "_" not in row.start
-        failed = self._failures() if heeded else ""
         if "_" in name:
             text, failed = "\n".join(filter(None, [text, failed])), ""
         if text and name:
@@ -7932,7 +7944,15 @@ class _Hook:
         return json.dumps(answer, ensure_ascii=False) if answer else row.silence
 
     def _failures(self) -> str:
-        """What hooks and sleeps failed at since this was last asked."""
+        """What hooks and sleeps failed at since this was last asked; with what they wrote beside a
+        store that was locked, which is journalled now."""
+        beside = os.path.join(self.store.folder, HOOK_ERRORS)
+        for line in _content(beside).splitlines():
+            with suppress(ValueError, TypeError, KeyError):
+                entry = json.loads(line)
+                self.store.event(entry["at"], "hook_error", data={"error": str(entry["error"])})
+        with suppress(OSError):
+            os.unlink(beside)
         rows = self.store.rows("SELECT at, data FROM events WHERE seq > ? AND op = 'hook_error' "
                                "ORDER BY seq", int(self.store.meta("failures_told", "0")))
         if not rows:
@@ -8616,7 +8636,7 @@ def _hook_error(options: Any, message: str) -> None:
     import tempfile
     line = to_json({"at": now, **entry}) + "\n"
     for place in filter(os.path.isdir, (folder, tempfile.gettempdir())):
-        path = os.path.join(place, "realmemory-hook-errors.jsonl")
+        path = os.path.join(place, HOOK_ERRORS)
         with suppress(OSError):
             if os.path.exists(path) and os.path.getsize(path) > 65_536:
                 os.unlink(path)

@@ -5483,6 +5483,19 @@ def test_an_event_exits_zero_and_quietly_whatever_is_piped_in(event, given_, hip
     assert (ran.code, ran.err) == (0, "") and ("5433" in ran.out) == (event == "start")
 
 
+def test_a_session_starts_with_its_brief_though_the_store_is_locked(hippo, alone, fire, capsys):
+    put(hippo, PORT, kind="semantic")
+    with closing(sqlite3.connect(alone / "memory.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        assert PORT in context_in(fire("start"))
+        ran = python("hook", "prompt", stdin=json.dumps({"prompt": ASKING}).encode())
+        assert ran.code == 0 and ran.out == "" and "locked" in ran.err
+    assert ledger(alone) == [] and "locked" in next(alone.glob("*hook-errors*")).read_text()
+    again = fire("start")
+    assert PORT in context_in(again) and "locked" in again["systemMessage"]
+    assert not [*alone.glob("*hook-errors*")]
+
+
 def test_hooks_are_switched_off_everywhere_or_in_one_project(hippo, alone, tmp_path, fire, cli,
                                                              monkeypatch):
     put(hippo, PORT, kind="semantic")
