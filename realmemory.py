@@ -7950,7 +7950,8 @@ class _Hook:
         for line in _content(beside).splitlines():
             with suppress(ValueError, TypeError, KeyError):
                 entry = json.loads(line)
-                self.store.event(entry["at"], "hook_error", data={"error": str(entry["error"])})
+                at, said = float(entry["at"]), str(entry["error"])
+                self.store.event(at, "hook_error", data={"error": said})
         with suppress(OSError):
             os.unlink(beside)
         rows = self.store.rows("SELECT at, data FROM events WHERE seq > ? AND op = 'hook_error' "
