@@ -2893,6 +2893,7 @@ def hook_processes(run: Run, store: Path, rounds: int) -> None:
         until = time.perf_counter() + 20
         while event == "stop" and sleeps(store) == slept and time.perf_counter() < until:
             time.sleep(0.05)
+        time.sleep(0.5 * (event == "stop"))  # its checkpoint
         return spent
 
     actions: dict[str, Callable[[], float]] = {"bare": lambda: whole("-c", "import sqlite3, json")}

@@ -6057,6 +6057,7 @@ def test_a_prompt_brings_what_is_known_once_into_a_context_and_else_nothing(hipp
     put(hippo, PORT, "The order queue holds 300 messages", kind="semantic")
     assert fire("prompt", prompt="Rename the variable foo in the parser") is None
     assert fire("prompt", prompt="continue") is None
+    assert fire("prompt", prompt="Rename the staging branch.\nTidy the database folder.") is None
     shown = context_in(fire("prompt", prompt=ASKING))
     assert shown.count("- #") == 1 and PORT in shown and rm.unframed(shown) == ""
     assert fire("prompt", prompt=ASKING + " again") is None
@@ -6115,6 +6116,7 @@ def test_a_hook_that_fires_twice_works_once(hippo, alone, fire):
     assert sorted(b"5433" in one.stdout.read() for one in running) == [False, False, True]
     assert [one.wait(30) for one in running] == [0, 0, 0] and talked(hippo, "p") == [
         ("user", ASKING)]
+    assert hippo.check() == []
     sql(alone, "UPDATE firings SET at = at - 60")
     fire("prompt", "cursor", conversation_id="c", prompt=ASKING)
     assert len(talked(hippo, "c")) == 3
@@ -6128,12 +6130,25 @@ def test_an_event_exits_zero_and_quietly_whatever_is_piped_in(event, given_, hip
     assert (ran.code, ran.err) == (0, "") and ("5433" in ran.out) == (event == "start")
 
 
+def test_a_session_starts_with_its_brief_though_the_store_is_locked(hippo, alone, fire, capsys):
+    put(hippo, PORT, kind="semantic")
+    with closing(sqlite3.connect(alone / "memory.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        assert PORT in context_in(fire("start"))
+        ran = python("hook", "prompt", stdin=json.dumps({"prompt": ASKING}).encode())
+        assert ran.code == 0 and ran.out == "" and "locked" in ran.err
+    assert ledger(alone) == [] and "locked" in next(alone.glob("*hook-errors*")).read_text()
+    again = fire("start")
+    assert PORT in context_in(again) and "locked" in again["systemMessage"]
+    assert not [*alone.glob("*hook-errors*")]
+
+
 def test_hooks_are_switched_off_everywhere_or_in_one_project(hippo, alone, tmp_path, fire, cli,
                                                              monkeypatch):
     put(hippo, PORT, kind="semantic")
     yard, other = repository(tmp_path / "yard"), repository(tmp_path / "other")
     monkeypatch.chdir(yard)
-    assert cli("hooks").json if cli("hooks", "off").code == 0 else False
+    assert "on in yard" in cli("hooks").out and cli("hooks", "off").code == 0
     assert "off in yard" in cli("hooks").out and cli("hooks", "--json").json()["hooks"] == "off"
     for event in rm.EVENTS:
         assert fire(event, prompt=ASKING, responseText="x", cwd=str(yard)) is None
@@ -6302,6 +6317,15 @@ def test_transcripts_are_logged_once_in_the_project_of_their_folder(client, sess
         ("user", "Use tabs"), ("agent", "Tabs it is")]
     assert rm.day_of(turns[0].valid_from).startswith("2031-04-0") and hippo.check() == []
     assert path.read_bytes() == before
+
+
+def test_a_session_that_hooks_heard_elsewhere_is_not_logged_again(hippo, tmp_path, cli, fire):
+    session = "01234567-89ab-cdef-0123-456789abcdef"
+    fire("prompt", "codex", session, prompt="Use tabs")
+    path = transcript_of("codex", tmp_path)
+    assert [cli("import", "codex", path, "--json").json()["new"] for _ in "ab"] == [1, 0]
+    assert talked(hippo, session) == [("user", "Use tabs")]
+    assert len(hippo.replay(session, scope="shop")) == 1
 
 
 def test_an_import_keeps_to_its_date_and_sleep_learns_from_it(hippo, tmp_path, cli):
