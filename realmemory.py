@@ -5933,14 +5933,16 @@ class Hippocampus(_Brain):
     # --- sleeping ---
 
     def consolidate(self, *, extractor: Callable[[list[Item]], Iterable[Any]] | None = None,
-                    summariser: Callable[[list[Item]], str] | None = None) -> Dream | None:
+                    summariser: Callable[[list[Item]], str] | None = None,
+                    copy_after_s: float = 0.0) -> Dream | None:
         """Sleep: one undoable transaction after a copy; None when nothing changed since the last.
 
         What was said since is read for facts and rules, session by session, by `extracted` or by an
         `extractor`: of turns, to texts, Proposals or mappings of their fields (text, kind, sources:
         ids of turns, key, when).  `summariser` makes an episode of each session's new turns.  All
-        pass the gate, with citations; what is unfit is left out.  Where no copy can be made,
-        StoreError is raised and nothing changed.
+        pass the gate, with citations; what is unfit is left out.  A copy younger than
+        `copy_after_s` seconds is enough; where none can be made, StoreError is raised and nothing
+        changed.
         """
         self.flush(timeout_s=self.store.timeout_s)
         if not _has_work(self.store):
@@ -5948,7 +5950,9 @@ class Hippocampus(_Brain):
         with self.store.lease("sleep") as mine:
             if not (mine and _has_work(self.store)):  # another process is at it, or was
                 return None
-            if self.config.backups_keep:
+            newest = backup_files(self.store.folder)[-1:]
+            if self.config.backups_keep and not any(
+                    time.time() - os.path.getmtime(path) < copy_after_s for path in newest):
                 self.store.backup("sleep", self.config.backups_keep)
             with self.store.reading():
                 turns, read_to = _turns_to_read(self)
@@ -10254,8 +10258,12 @@ def _cmd_brief(desk: Desk | None, given: Mapping[str, Any]) -> Answer:
     return Answer({"brief": text}, text)
 
 
+HOOK_COPY_S = 3_600.0               # a sleep after each turn of an agent copies once an hour
+
+
 def _cmd_sleep(desk: Desk | None, _given: Mapping[str, Any]) -> Answer:
-    if desk is None or desk.hippo.consolidate() is None:
+    if desk is None or desk.hippo.consolidate(
+            copy_after_s=0.0 if os.isatty(0) else HOOK_COPY_S) is None:
         return Answer({"slept": False}, "no store yet: nothing to consolidate" if desk is None
                       else "nothing changed since the last sleep")
     seen, = desk.hippo.dream_log(1, scope=desk.scope())

@@ -6027,6 +6027,21 @@ def ledger(folder, columns="trace_id, used"):
     ("claude-code", "SessionStart", "UserPromptSubmit"), ("gemini", "SessionStart", "BeforeAgent"),
     ("codex", "SessionStart", "UserPromptSubmit"), ("zcode", "SessionStart", "UserPromptSubmit"),
     ("cursor", "additional_context", None), ("vscode", "SessionStart", None)])
+def test_sleeps_after_each_turn_copy_the_store_once_an_hour(alone, cli):
+    def slept(text):
+        cli("remember", text)
+        assert json.loads(cli("sleep", "--json").out)["slept"]
+        return rm.backup_files(str(alone))
+    first, = slept("Rye is sown late")
+    assert slept("Oats feed the horses") == [first]
+    os.utime(first, (time.time() - 3_700, time.time() - 3_700))
+    assert len(slept("The barn holds nine tonnes")) == 2
+    with Hippocampus.open(alone) as hippo:
+        hippo.remember("Hay is dry")
+        hippo.consolidate()
+    assert len(rm.backup_files(str(alone))) == 3
+
+
 def test_a_hook_speaks_as_its_client_wants_to_hear(client, start, prompt, hippo, alone, fire):
     put(hippo, PORT, kind="semantic")
     brief = fire("start", client)
