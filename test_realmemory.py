@@ -5369,6 +5369,21 @@ def test_a_hook_exits_zero_and_quietly_whatever_is_piped_in(given_, hippo, alone
     assert sql(alone, "SELECT count(*) FROM sleeps") == [(1,)]
 
 
+def test_sleeps_after_each_turn_copy_the_store_once_an_hour(alone, cli):
+    def slept(text):
+        cli("remember", text)
+        assert json.loads(cli("sleep", "--json").out)["slept"]
+        return rm.backup_files(str(alone))
+    first, = slept("Rye is sown late")
+    assert slept("Oats feed the horses") == [first]
+    os.utime(first, (time.time() - 3_700, time.time() - 3_700))
+    assert len(slept("The barn holds nine tonnes")) == 2
+    with Hippocampus.open(alone) as hippo:
+        hippo.remember("Hay is dry")
+        hippo.consolidate()
+    assert len(rm.backup_files(str(alone))) == 3
+
+
 def test_a_hook_reads_its_folder_and_never_waits_for_an_open_pipe(hippo, tmp_path):
     put(hippo, "Kelp is dried in the loft", scope="yard", kind="semantic")
     project = repository(tmp_path / "yard")
@@ -6027,21 +6042,6 @@ def ledger(folder, columns="trace_id, used"):
     ("claude-code", "SessionStart", "UserPromptSubmit"), ("gemini", "SessionStart", "BeforeAgent"),
     ("codex", "SessionStart", "UserPromptSubmit"), ("zcode", "SessionStart", "UserPromptSubmit"),
     ("cursor", "additional_context", None), ("vscode", "SessionStart", None)])
-def test_sleeps_after_each_turn_copy_the_store_once_an_hour(alone, cli):
-    def slept(text):
-        cli("remember", text)
-        assert json.loads(cli("sleep", "--json").out)["slept"]
-        return rm.backup_files(str(alone))
-    first, = slept("Rye is sown late")
-    assert slept("Oats feed the horses") == [first]
-    os.utime(first, (time.time() - 3_700, time.time() - 3_700))
-    assert len(slept("The barn holds nine tonnes")) == 2
-    with Hippocampus.open(alone) as hippo:
-        hippo.remember("Hay is dry")
-        hippo.consolidate()
-    assert len(rm.backup_files(str(alone))) == 3
-
-
 def test_a_hook_speaks_as_its_client_wants_to_hear(client, start, prompt, hippo, alone, fire):
     put(hippo, PORT, kind="semantic")
     brief = fire("start", client)
