@@ -7695,7 +7695,8 @@ def _agentmemory_notes(row: Any) -> Iterator[Note]:
 
 
 def _langgraph_notes(row: Any) -> Iterator[Note]:
-    space = [*map(str, row["namespace"])]
+    space = row["namespace"]
+    space = [space] if isinstance(space, str) else [*map(str, space)]
     yield Note("\n".join(_strings(row["value"])) or to_json(row["value"]), tags=(_tag(space),),
                id=_place_of(space, str(row["key"])), when=row.get("created_at"),
                about={"value": row["value"]})
@@ -7974,7 +7975,6 @@ _SQL_PLACES = f"""SELECT s.id, coalesce(o.name, s.name) AS scope, s.log_of > 0 A
     ORDER BY coalesce(o.key, s.key), log"""
 _SQL_VARIANTS = """SELECT text, origin, session_id, turn_id, created_at FROM variants
     WHERE trace_id = ? ORDER BY id"""
-_SQL_EDITS = "SELECT at, before, undone FROM block_edits WHERE block_id = ? ORDER BY id"
 
 
 def own_lines(hippo: Hippocampus, scopes: Sequence[int]) -> Iterator[dict[str, Any]]:
@@ -8001,8 +8001,7 @@ def own_lines(hippo: Hippocampus, scopes: Sequence[int]) -> Iterator[dict[str, A
         for scope, place in places.items():
             for row in store.rows("SELECT * FROM blocks WHERE scope_id = ? ORDER BY label", scope):
                 yield {"type": "block", **place, **{name: row[name] for name in Block._fields[:-1]},
-                       "metadata": json.loads(row["metadata"]),
-                       "edits": [dict(edit) for edit in store.rows(_SQL_EDITS, row["id"])]}
+                       "metadata": json.loads(row["metadata"])}
 
 
 def _own_trace(store: TraceStore, row: sqlite3.Row, places: Mapping[int, dict[str, Any]],
@@ -8161,33 +8160,24 @@ class _OwnIntake:
                 str(row["kind"])[:40]), *numbers, epoch(row["touched_at"]))
 
     def add_block(self, row: Mapping[str, Any]) -> Verdict:
-        """A block of core memory or a file of the memory tool, with its edits; ours stays."""
+        """A block of core memory or a file of the memory tool; where another stands, ours stays."""
         label, value, place = str(row["label"]), clean(row["value"]), self.scope or row["scope"]
-        edits = [(epoch(one["at"]), str(clean(one["before"])), int(bool(one["undone"])))
-                 for one in row["edits"]]
-        about = {name: row[name] for name in Block._fields[1:-1]} | {"value": value, "scope": place}
-        file = label.startswith(_FILES)
         with self.store.reading():
-            old = self.store.row("SELECT * FROM blocks WHERE label = ? AND scope_id = ?", label,
-                                 self.store.scope_id(place))
-        if old and (file or old["value"].strip()):
-            told = "known" if old["value"] == value else "skipped"
-            return Verdict(told, None, f"block {label}", "another text stands there" * (
-                told == "skipped"))
-        if not file:
-            CoreMemory(self.hippo, place).put(label, **about)
-        with self.hippo.writing():
-            if file:
-                _require(_file_path(label) == label.rstrip("/") and isinstance(value, str),
-                         f"{label!r} is no path of a text")
+            old = self.store.value("SELECT value FROM blocks WHERE label = ? AND scope_id = ?",
+                                   label, self.store.scope_id(place))
+        if old or old is not None and label.startswith(_FILES):
+            told = ("known", "") if old == value else ("skipped", "another text stands there")
+            return Verdict(told[0], None, f"block {label}", told[1])
+        if not label.startswith(_FILES):
+            CoreMemory(self.hippo, place).put(label, **{
+                name: row[name] for name in Block._fields[1:-1]} | {"scope": place})
+        else:
+            _require(_file_path(label) == label.rstrip("/") and isinstance(value, str),
+                     f"{label!r} is no path of a text")
+            about = {"deleted": 1} if row["metadata"] else {}
+            with self.hippo.writing():
                 _FileBlocks(self.hippo, place)._store(Block(
-                    label, value, "", MAX_TEXT_CHARS, False, {"deleted": 1} if row["metadata"]
-                    else {}, place), None)
-            ident = self.store.value("SELECT id FROM blocks WHERE label = ? AND scope_id = ?",
-                                     label, self.store.scope_id(place))
-            self.store.run("DELETE FROM block_edits WHERE block_id = ?", ident)
-            self.store.run_many("INSERT INTO block_edits VALUES(NULL, ?, ?, ?, ?)", [
-                (ident, *edit) for edit in edits])
+                    label, value, "", MAX_TEXT_CHARS, False, about, place), None)
         return Verdict("create", None, f"block {label}")
 
     def finish(self) -> None:
@@ -8252,14 +8242,6 @@ def _shared(hippo: Hippocampus, scopes: Sequence[int]) -> list[sqlite3.Row]:
         return hippo.store.rows(_SQL_SHARED, to_json(scopes))
 
 
-def _write_own(hippo: Hippocampus, scopes: Sequence[int], _: str) -> Iterator[str]:
-    return (to_json(line) + "\n" for line in own_lines(hippo, scopes))
-
-
-def _write_blocks(hippo: Hippocampus, _: Sequence[int], scope: str) -> Iterator[str]:
-    yield json.dumps(CoreMemory(hippo, scope).agent_file(), ensure_ascii=False, indent=2) + "\n"
-
-
 def _write_mcp(hippo: Hippocampus, scopes: Sequence[int], _: str) -> Iterator[str]:
     """Entities with their observations, then relations; of our own traces a scope is the entity."""
     entities: dict[str, dict[str, Any]] = {}
@@ -8287,7 +8269,7 @@ def _write_claude(hippo: Hippocampus, scopes: Sequence[int], _: str
     for row in rows:
         words = re.findall(r"[a-z0-9]+", fold(row["text"][:200]))[:6]
         slug = "-".join(["realmemory", *words])[:60] + f"-{row['uid'] % 16**8:08x}"
-        hook = one_line(row["text"], 90)
+        hook = one_line(row["text"], 90).replace("<!--", "<! --")
         index.append(f"- [{re.sub('[][]', '', hook[:40])}]({slug}.md) \u2014 {hook}")
         size += len(index[-1].encode()) + 1
         if size > INDEX_BYTES:
@@ -8348,12 +8330,15 @@ def _ends(source: Source, *endings: str) -> bool:
 _REFERENCE = ("claude.md", "claude.local.md", "agents.md", "agent.md", "gemini.md")
 _LISTED = ("results", "memories", "edges", "items", "semanticMemories", "proceduralMemories")
 FORMATS = {                         # the first that fits is taken
-    "realmemory": Format(lambda s: s.first().get("type") == "realmemory", _take_own, _write_own),
+    "realmemory": Format(
+        lambda s: s.first().get("type") == "realmemory", _take_own,
+        lambda hippo, scopes, _: (to_json(line) + "\n" for line in own_lines(hippo, scopes))),
     "mcp": Format(lambda s: s.first().get("type") in ("entity", "relation"),
                   _noted("mcp", _rows_read(_mcp_notes)), _write_mcp),
     "letta": Format(lambda s: s.path.endswith(".af") or isinstance(s.data, str)
                     or {"agents", "blocks", "core_memory"} & s.first().keys(),
-                    _take_blocks, _write_blocks),
+                    _take_blocks, lambda hippo, _, scope: iter([json.dumps(CoreMemory(
+                        hippo, scope).agent_file(), ensure_ascii=False, indent=2) + "\n"])),
     "agentmemory": Format(
         lambda s: "isLatest" in s.first() or isinstance(s.data, dict) and "exportedAt" in s.data,
         _noted("agentmemory", _rows_read(_agentmemory_notes, "memories", *_LISTED[-2:]))),
@@ -8551,7 +8536,7 @@ def rename_project(hippo: Hippocampus, old: str, new: str) -> bool:
                 one_key(store, row[0])
         else:
             store.run("UPDATE scopes SET name = :name, key = :key WHERE id = :id",
-                      name=clean(new).strip(), key=scope_key(new), id=source)
+                      name=clean(new).strip(), key=scope_key(clean(new)), id=source)
             store.run("UPDATE scopes SET name = ? || ' (conversation)' WHERE log_of = ?",
                       clean(new).strip(), source)
         store.event(hippo.clock(), "rename", target if merged else source)
