@@ -7837,9 +7837,11 @@ class _Intake:
         self.hippo, self.store, self.name, self.scope = hippo, hippo.store, name, scope
         with self.store.reading():
             at = self.store.scope_id(scope) or 0
-            self.taken = self.store.rows(_SQL_TAKEN, at, name)
+            rows = self.store.rows(_SQL_TAKEN, at, name)
             self.said = {row[0] for row in self.store.rows(_SQL_SAID, CUE, at)}
-        self.latest = {row["ident"]: row for row in self.taken}
+        self.taken: dict[str, list[sqlite3.Row]] = {}
+        for row in rows:
+            self.taken.setdefault(row["ident"], []).append(row)
         self.names: dict[str, int] = {}
 
     def draft(self, note: Note, file: str = "") -> Draft:
@@ -7885,7 +7887,7 @@ class _Intake:
 
     def note(self, note: Note, draft: Draft) -> Verdict:
         """Write one note unless it was taken in before, with links to what it refers to."""
-        old, now = self.latest.get(draft.meta["import"]["id"]), self.hippo.clock()
+        old, now = self.taken.get(draft.meta["import"]["id"], [None])[-1], self.hippo.clock()
         told = Verdict("known", old["id"], one_line(draft.text, 100)) if old is not None and (
             old["text"] == draft.text or draft.text in self.said) else self.place(draft, old)
         ident = told.memory_id
@@ -7906,7 +7908,7 @@ class _Intake:
         """Write a file's passages: what stayed is cited where it stands now, what changed
         supersedes, what is gone is retired."""
         from difflib import SequenceMatcher
-        old = [row for row in self.taken if row["ident"] == path and row["valid_to"] is None]
+        old = [row for row in self.taken.get(path, ()) if row["valid_to"] is None]
         steps = SequenceMatcher(None, [row["text"] for row in old], [
             draft.text for draft in drafts], autojunk=False).get_opcodes()
         for how, a, b, c, d in steps:
@@ -7928,13 +7930,28 @@ class _Intake:
                     yield self.place(draft, row if alike else None)
 
 
-_Take = Callable[[Hippocampus, Source, str, bool], Iterator[Verdict]]
+class _Job(Record):
+    """What an import is asked."""
+
+    hippo: Hippocampus
+    scope: str
+    own_scopes: bool                # realMemory's own file keeps its scopes
+    intakes: dict[str, _Intake]     # by format, for all files
+
+    def intake(self, name: str) -> _Intake:
+        """The intake of a format."""
+        if name not in self.intakes:
+            self.intakes[name] = _Intake(self.hippo, name, self.scope)
+        return self.intakes[name]
+
+
+_Take = Callable[[_Job, Source], Iterator[Verdict]]
 
 
 def _noted(name: str, read: _Notes, *, prose: bool = False) -> _Take:
     """What takes a source in through a reader of notes; of `prose`, the file as a whole."""
-    def take(hippo: Hippocampus, source: Source, scope: str, _: bool) -> Iterator[Verdict]:
-        intake, notes = _Intake(hippo, name, scope), read(source)
+    def take(job: _Job, source: Source) -> Iterator[Verdict]:
+        intake, notes = job.intake(name), read(source)
         path = os.path.abspath(source.path) if prose else ""
         for batch in [[*notes]] if prose else iter(lambda: [*islice(notes, NOTES_AT_ONCE)], []):
             ready = list[tuple[Note, Draft]]()
@@ -7946,7 +7963,7 @@ def _noted(name: str, read: _Notes, *, prose: bool = False) -> _Take:
                     ready.append((note, intake.draft(note, path)))
                 except _WRONG as error:
                     yield Verdict("skipped", None, one_line(note.text, 60), str(error))
-            with hippo.writing():
+            with job.hippo.writing():
                 told = [*intake.file(path, [draft for _, draft in ready])] if prose else [
                     intake.note(*one) for one in ready]
             yield from told
@@ -7954,8 +7971,8 @@ def _noted(name: str, read: _Notes, *, prose: bool = False) -> _Take:
     return take
 
 
-def _take_blocks(hippo: Hippocampus, source: Source, scope: str, _: bool) -> Iterator[Verdict]:
-    core = CoreMemory(hippo, scope)
+def _take_blocks(job: _Job, source: Source) -> Iterator[Verdict]:
+    core = CoreMemory(job.hippo, job.scope)
     before = core.blocks()
     for label, said in core.take_in(source.data).items():
         if said == "imported":
@@ -8203,8 +8220,8 @@ def one_key(store: TraceStore, ident: int) -> None:
             "AND valid_to IS NULL", [(valid_from(new), new["id"], row["id"]) for row in old])
 
 
-def _take_own(hippo: Hippocampus, source: Source, scope: str, named: bool) -> Iterator[Verdict]:
-    intake = _OwnIntake(hippo, source, scope if named else None)
+def _take_own(job: _Job, source: Source) -> Iterator[Verdict]:
+    intake = _OwnIntake(job.hippo, source, None if job.own_scopes else job.scope)
     steps: tuple[tuple[str, Callable[[Mapping[str, Any]], Verdict | None]], ...] = (
         ("scope", intake.add_scope), ("trace", intake.add_trace), ("trace", intake.settle),
         ("link", intake.add_link), ("block", intake.add_block))
@@ -8216,7 +8233,7 @@ def _take_own(hippo: Hippocampus, source: Source, scope: str, named: bool) -> It
                 if isinstance(row, dict) and row.get("type") == kind)
         while batch := [*islice(rows, NOTES_AT_ONCE)]:
             told = list[Verdict | None]()
-            with nullcontext() if kind == "block" else hippo.writing():
+            with nullcontext() if kind == "block" else job.hippo.writing():
                 for where, row in batch:
                     try:
                         told.append(step(row))
@@ -8394,7 +8411,7 @@ def import_from(hippo: Hippocampus, path: str, *, format: str | None = None,
     counts, told, used = dict[str, int](), list[Verdict](), dict.fromkeys(filter(None, [format]))
     session, hippo.session_id = hippo.session_id, None  # it was not said in this session
     try:
-        for one in _taken(hippo, path, format, used, scope or GLOBAL, not own_scopes):
+        for one in _taken(_Job(hippo, scope or GLOBAL, own_scopes, {}), path, format, used):
             counts[one.action] = counts.get(one.action, 0) + 1
             told += [one] * (len(told) < 1_000)
             if progress:
@@ -8404,14 +8421,14 @@ def import_from(hippo: Hippocampus, path: str, *, format: str | None = None,
     return Imported((*used,), counts, tuple(told))
 
 
-def _taken(hippo: Hippocampus, path: str, named: str | None, used: dict[str, None], scope: str,
-           moved: bool) -> Iterator[Verdict]:
+def _taken(job: _Job, path: str, named: str | None, used: dict[str, None]) -> Iterator[Verdict]:
     """The verdicts on a source, or on the files of a folder; `used` gets the formats."""
     top = source_of(path)
     whole = not os.path.isdir(path) or named in (None, "claude") and FORMATS["claude"].fits(top)
     for one in [path] if whole else files_in(path):
         try:
             source = source_of(one)
+            _require(clean(one) == one, f"{one!r} has a name that can't be kept; rename it")
             name = named or next((name for name, row in FORMATS.items() if row.fits(source)), "")
             _require(bool(name), f"{one!r} holds nothing that can be read as a memory; name its "
                      f"--format: {', '.join(FORMATS)}")
@@ -8422,16 +8439,15 @@ def _taken(hippo: Hippocampus, path: str, named: str | None, used: dict[str, Non
             continue
         used.setdefault(name)
         try:
-            yield from FORMATS[name].take(hippo, source, scope, moved)
+            yield from FORMATS[name].take(job, source)
         except InvalidInput as error:
             yield Verdict("skipped", None, one, str(error))
     inside = os.path.join(os.path.abspath(path), "")
     for name in () if whole else [*used]:           # files that are gone
-        intake = _Intake(hippo, name, scope)
-        for lost in intake.latest:
-            if str(lost).startswith(inside) and not os.path.lexists(lost):
-                with hippo.writing():
-                    told = [*intake.file(lost, [])]
+        for lost in job.intake(name).taken:
+            if lost.startswith(inside) and not os.path.lexists(lost):
+                with job.hippo.writing():
+                    told = [*job.intake(name).file(lost, [])]
                 yield from told
 
 

@@ -5675,7 +5675,9 @@ def test_files_are_ingested_with_citations_that_follow_the_text(hippo, tmp_path)
     assert all(citation.endswith("(fresh)") for citation in live.values()) and len(live) == 5
     assert "Part 1\nThe pump 1 runs at 12 bar." in live and not any("pump 2" in t for t in live)
     (folder / "a.md").unlink()
-    assert taken(hippo, folder, format="files", scope="yard")["retired"] == 4
+    (folder / os.fsdecode(b"\xff.md")).write_text("An odd name")
+    counts = taken(hippo, folder, format="files", scope="yard")
+    assert counts == {"known": 1, "retired": 4, "skipped": 2}
     file_of(folder, "a.md", "\n".join(body))
     assert taken(hippo, folder, format="files", scope="yard")["create"] == 4
     assert hippo.check() == []
