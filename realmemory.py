@@ -7735,7 +7735,7 @@ def _rows_read(read: Callable[[Any], Iterable[Note]] | str, *places: str) -> _No
 # --- readers of prose ---
 
 _HEADING = Regex(r"(#{1,6})\s+(.*?)\s*#*")
-_ITEM = Regex(r"\s{0,3}(?:[-*+]|\d{1,3}[.)])\s+(?=\S)")
+_ITEM = Regex(r"^\s{0,3}(?:[-*+]|\d{1,3}[.)])\s+(?=\S)")
 _OURS = Regex(rf"^[ \t]*{FENCE[0]}.*?(?:{FENCE[1]}[^\n]*|\Z)", re.S | re.M)
 _WIKI = Regex(r"\[\[([^\]|\n]{1,200})(?:\|[^\]\n]*)?\]\]")
 _OBSERVED = Regex(r"\[([^\W\d_][\w -]{1,40})\]\s+(.+?)((?:\s+#[\w/-]+)*)(?:\s+\(([^()]*)\))?")
@@ -7823,7 +7823,8 @@ def _claude_notes(source: Source) -> Iterator[Note | Verdict]:
 # --- taking notes in ---
 
 _SQL_TAKEN = """SELECT *, json_extract(meta, '$.import.id') AS ident FROM traces WHERE scope_id = ?
-    AND json_extract(meta, '$.import.from') = ? ORDER BY id"""
+    AND json_extract(meta, '$.import.from') = ?
+    AND json_type(meta, '$.import.id') = 'text' ORDER BY id"""
 _SQL_SAME = """SELECT * FROM traces WHERE whole = ? AND text = ? AND scope_id IN (?, 1)
     ORDER BY id DESC LIMIT 1"""
 _SQL_SAID = """SELECT v.text FROM variants v JOIN traces t ON t.id = trace_id
@@ -8264,15 +8265,18 @@ def _write_mcp(hippo: Hippocampus, scopes: Sequence[int], _: str) -> Iterator[st
     entities: dict[str, dict[str, Any]] = {}
     relations: list[dict[str, Any]] = []
     for row in _shared(hippo, scopes):
-        text, told = row["text"], json.loads(row["meta"] or "{}").get("import", {}).get("row") or {
-            "type": "entity", "name": row["scope"], "entityType": "realmemory"}
-        if told["type"] == "relation" and text == next(_mcp_notes(told)).text:
+        told, text = {"name": row["scope"], "entityType": "realmemory"}, row["text"]
+        with suppress(*_WRONG):
+            one = json.loads(row["meta"] or "{}")["import"]["row"]
+            if next(_mcp_notes(one)).text == text or one["type"] == "entity":
+                told = one
+        if "relationType" in told:
             relations.append(told)
             continue
-        name = told.get("name") or row["scope"]
-        seen = entities.setdefault(name, {"type": "entity", "name": name, "entityType": told.get(
-            "entityType", "realmemory"), "observations": []})
-        if text != f"{name} ({seen['entityType']})":
+        name, sort = told["name"], told.get("entityType")
+        seen = entities.setdefault(name, {"type": "entity", "name": name, "entityType": sort,
+                                          "observations": []})
+        if text != f"{name} ({sort})":
             seen["observations"].append(text.removeprefix(f"{name}: "))
     yield from (to_json(row) + "\n" for row in (*entities.values(), *relations))
 

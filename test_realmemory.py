@@ -5762,6 +5762,40 @@ def test_no_file_breaks_an_import(name, hippo, tmp_path):
             rm.import_from(hippo, str(bad))
 
 
+plain = st.recursive(st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), anything),
+                     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(
+                         "text memory fact uuid namespace key value type name from to id isLatest "
+                         "relationType observations results edges memories content tags when until "
+                         "created_at concepts relatedIds entityType valid_at".split()), inner,
+                         max_size=6), max_leaves=25)
+
+
+@settings(max_examples=40)
+@given(st.lists(plain, max_size=4), st.booleans())
+def test_whatever_json_a_file_holds_an_import_ends_well(rows, lined):
+    with tempfile.TemporaryDirectory() as folder, Hippocampus.open(folder, clock=Clock()) as hippo:
+        path = file_of(folder, f"x.json{'l' * lined}", "\n".join(map(json.dumps, rows)) if lined
+                       else json.dumps(rows))
+        for format in rm.FORMATS:
+            with suppress(rm.InvalidInput):
+                rm.import_from(hippo, str(path), format=format)
+                rm.import_from(hippo, str(path), format=format)
+        assert hippo.check() == [] and exported(hippo, "mcp") is not None
+
+
+@given(st.lists(st.sampled_from(["# A", "## B", "- item", "text", "", "```", "  more", "x" * 700,
+                                 "1. one", rm.FENCE[0] + " -->", rm.FENCE[1] + " -->"]),
+                max_size=30), st.booleans(), st.booleans())
+def test_passages_stand_where_they_say_in_order_and_miss_no_text(lines, small, marked):
+    found = [*rm.passages("\n".join(lines), small=small, marked=marked)]
+    at = [n for first, last, *_ in found for n in range(first, last + 1)]
+    assert at == sorted(set(at))
+    for first, last, _, said in found:
+        assert "\n".join(lines[first - 1:last]).endswith(said) and said.strip()
+    rest = [line for n, line in enumerate(lines, 1) if n not in at and line.strip()]
+    assert all(line[0] == "#" or rm.FENCE[0] + " -->" in lines for line in rest)
+
+
 def test_import_and_export_on_the_command_line(cli, tmp_path, alone):
     path = file_of(tmp_path, "notes.txt", "Oak is hard\nElm is tough\n")
     asked = cli("import", path, "--project", "yard")
