@@ -8114,18 +8114,14 @@ class _OwnIntake:
             return Verdict("known", known[0], text)
         draft, told, variants = self.checked(row)
         store, scope = self.store, self.at(row)
-        if self.strange and not (row.get("log") or told["valid_to"] or told["quarantined"]):
-            near = [one for one in neighbours(self.hippo, draft, scope)
-                    if one.row["uid"] not in self.uids]
-            decision = decide(draft, scope, near, self.hippo.config)
-            if decision.action == "reinforce" and decision.target_id:
-                self.placed[row["id"]] = decision.target_id, scope
-                return Verdict("known", decision.target_id, text, decision.reason)
+        live = not (row.get("log") or told["valid_to"] or told["quarantined"])
+        if live and self.strange and (same := self.gated(draft, scope)):
+            self.placed[row["id"]] = same, scope
+            return Verdict("known", same, text, "said here, too")
         about = dict(draft.meta)
         if isinstance(about.get("sources"), list):
-            seen = (scope, store.log_id(scope), 1)
-            places = [self.placed[one] for one in about["sources"] if one in self.placed]
-            about["sources"] = [ident for ident, place in places if place in seen]
+            about["sources"] = [found for one in about["sources"] for place in (
+                scope, store.log_id(scope), 1) if (found := self.there(one, place or 0))]
         newest = store.value("SELECT seq FROM sqlite_sequence WHERE name = 'traces'") or 0
         keep = {"id": row["id"]} if not self.strange and newest < row["id"] < self.highest else {}
         _require(newest < MAX_TRACE_ID, f"this brain holds {MAX_TRACE_ID:,} traces, its limit")
@@ -8141,6 +8137,13 @@ class _OwnIntake:
             store.add("variants", trace_id=ident, **one)
         one_key(store, ident)
         return Verdict("create", ident, text)
+
+    def gated(self, draft: Draft, scope: int) -> int | None:
+        """The id of what the gate takes for the same among the traces that are not the file's."""
+        near = [one for one in neighbours(self.hippo, draft, scope)
+                if one.row["uid"] not in self.uids]
+        decision = decide(draft, scope, near, self.hippo.config)
+        return decision.target_id if decision.action == "reinforce" else None
 
     def index(self, new: Collection[int]) -> None:
         """Index what a batch has written, and its words with the turns before it."""
@@ -8613,8 +8616,9 @@ def _cmd_import(desk: Desk, given: Mapping[str, Any]) -> Answer:
     dry, asked = bool(given["dry_run"] or not given["yes"]), not given["dry_run"]
     done = import_from(
         desk.hippo, os.path.expanduser(path), format=given["format"], dry_run=dry,
-        scope=desk.scope(project) if dry else desk.claim(project), own_scopes=not project,
-        progress=reporting())
+        scope=desk.scope(project), own_scopes=not project, progress=reporting())
+    if not dry and done.formats != ("realmemory",):
+        desk.claim(project)
     lines = [f"{one.action:<9} {f'#{one.memory_id} ' * bool(one.memory_id)}"
              + one_line(one.text, 100) + f"  ({one_line(one.reason, 120)})" * bool(one.reason)
              for one in done.verdicts if dry or one.action == "skipped"]

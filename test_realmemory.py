@@ -5819,6 +5819,18 @@ def test_import_and_export_on_the_command_line(cli, tmp_path, alone):
     assert "Oak" in cli("list", "--project", "yard", "--path", tmp_path / "new").out
 
 
+def test_an_own_export_imported_inside_a_repository_brings_no_scope_of_its_own(
+        cli, hippo, tmp_path, monkeypatch):
+    put(hippo, "Oak is hard", scope="yard")
+    path = file_of(tmp_path, "all.jsonl", exported(hippo))
+    monkeypatch.chdir(repository(tmp_path / "quay"))
+    assert cli("import", path, "--yes", "--path", tmp_path / "new").code == 0
+    assert cli("export", "--all-scopes", "--path", tmp_path / "new").out == exported(hippo)
+    assert cli("import", file_of(tmp_path, "n.txt", "Salt is dear"), "--yes").code == 0
+    assert ("quay",) in sql(tmp_path / "brain", "SELECT name FROM scopes s JOIN aliases a ON "
+                            "s.id = a.scope_id")
+
+
 def test_a_trace_moves_with_its_history_and_without_ties_to_its_old_project(hippo, clock, alone):
     a, b, c = put(hippo, "The crane lifts 8 tons", "The mast is of oak", "The keel is of elm",
                   scope="yard", session_id="s")
