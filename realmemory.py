@@ -7583,9 +7583,9 @@ class Source(Record):
         else:
             with open(self.path, "rb") as file:
                 for n, line in enumerate(iter(lambda: file.readline(LINE_BYTES), b""), 1):
-                    while len(line) % LINE_BYTES == 0 and not line.endswith(b"\n") and (
-                            rest := file.readline(LINE_BYTES)):
-                        line = b"{" * (LINE_BYTES if len(rest) == LINE_BYTES else 1)  # too long
+                    rest = line
+                    while len(rest) == LINE_BYTES and rest[-1:] != b"\n":   # too long to be read
+                        rest, line = file.readline(LINE_BYTES), b"{"
                     if line.strip():
                         yield f"line {n}", _json_of(line)
 
@@ -8214,14 +8214,14 @@ class _OwnIntake:
 
 def one_key(store: TraceStore, ident: int) -> None:
     """Of the live traces under a trace's key the latest stays, the others become its history."""
-    *old, new = store.rows(
-        "SELECT t.* FROM traces t JOIN traces n ON n.scope_id = t.scope_id AND (n.key = t.key OR "
-        "n.id = t.id) WHERE n.id = ? AND (t.valid_to IS NULL OR n.id = t.id) ORDER BY t.valid_to "
-        "NOT NULL DESC, coalesce(t.valid_from, t.created_at), t.id", ident)
-    if old and new["valid_to"] is None:
+    rows = store.rows(
+        "SELECT t.* FROM traces t JOIN traces n ON n.scope_id = t.scope_id AND n.key = t.key "
+        "WHERE n.id = ? AND t.valid_to IS NULL ORDER BY coalesce(t.valid_from, t.created_at), t.id",
+        ident)
+    if rows[1:]:
         store.supersede(
-            "UPDATE traces SET valid_to = ?, superseded_by = ?, pinned = 0 WHERE id = ? "
-            "AND valid_to IS NULL", [(valid_from(new), new["id"], row["id"]) for row in old])
+            "UPDATE traces SET valid_to = ?, superseded_by = ?, pinned = 0 WHERE id = ?",
+            [(valid_from(rows[-1]), rows[-1]["id"], row["id"]) for row in rows[:-1]])
 
 
 def _take_own(job: _Job, source: Source) -> Iterator[Verdict]:
@@ -8626,9 +8626,7 @@ def _cmd_import(desk: Desk, given: Mapping[str, Any]) -> Answer:
     counts = ", ".join(f"{n:,} {action}" for action, n in done.counts.items()) or "nothing"
     lines.append(f"{'would be: ' * dry}{counts} (format {', '.join(done.formats)})")
     lines += ["add --yes to write it"] * (dry and asked)
-    verdicts = [one._asdict() for one in done.verdicts]
-    return Answer({**done._asdict(), "verdicts": verdicts, "dry_run": dry}, "\n".join(lines),
-                  int(dry and asked))
+    return Answer({**done._asdict(), "dry_run": dry}, "\n".join(lines), int(dry and asked))
 
 
 def _cmd_export(desk: Desk, given: Mapping[str, Any]) -> Answer:

@@ -5762,6 +5762,13 @@ def test_no_file_breaks_an_import(name, hippo, tmp_path):
             rm.import_from(hippo, str(bad))
 
 
+@pytest.mark.parametrize("size", [rm.LINE_BYTES - 1, rm.LINE_BYTES, 2 * rm.LINE_BYTES, 9_000_000])
+def test_a_line_too_long_to_be_read_is_skipped_alone(hippo, tmp_path, size):
+    path = file_of(tmp_path, "x.jsonl", b"\n".join([
+        b'{"text": "Oak"}', b"x" * (size - 1), b'{"text": "Elm"}']))
+    assert taken(hippo, path) == {"create": 2, "skipped": 1}
+
+
 plain = st.recursive(st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), anything),
                      lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(
                          "text memory fact uuid namespace key value type name from to id isLatest "
