@@ -8311,8 +8311,12 @@ def _write_folder(folder: str, files: dict[str, str]) -> None:
     """Write our files into a folder of Claude's: of its index our fenced part alone, and of the
     files those whose front matter says that they are ours."""
     os.makedirs(folder, mode=0o700, exist_ok=True)
-    index = os.path.join(folder, "MEMORY.md")
-    before, _, rest = (source_of(index).text if os.path.isfile(index) else "").partition(FENCE[0])
+    index, kept = os.path.join(folder, "MEMORY.md"), ""
+    if os.path.exists(index):
+        with open(index, encoding="utf-8", errors="surrogateescape", newline="") as file:
+            kept = file.read()
+    before, _, rest = kept.partition(FENCE[0])
+    _require(not rest or FENCE[1] in rest, f"{index!r} has {FENCE[0]!r} without its end; mend it")
     files["MEMORY.md"] = before + "\n" * (before[-1:] not in ("", "\n")) + files[
         "MEMORY.md"] + rest.partition(FENCE[1])[2].partition("\n")[2]
     for path in [*files_in(folder, deep=False)]:    # forgotten or superseded since
@@ -8329,7 +8333,7 @@ def _write_file(path: str, pieces: Iterable[str]) -> None:
     part = f"{path}.{os.getpid()}.part"
     _remove(part)
     try:
-        with open(part, "x", encoding="utf-8", newline="\n",
+        with open(part, "x", encoding="utf-8", errors="surrogateescape", newline="\n",
                   opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
             file.writelines(pieces)
         os.replace(part, path)

@@ -5711,9 +5711,17 @@ def test_claudes_memory_comes_in_and_goes_out_beside_its_own(hippo, tmp_path, br
     hippo.forget(rule)
     rm.export_to(hippo, str(folder), format="claude", scope="yard")
     assert "concisely" not in bytes_in(folder).decode()
+    own = (folder / "MEMORY.md").read_bytes()
+    (folder / "MEMORY.md").write_bytes(b"\xff theirs\r\n" + own + b"more\r\n")
+    rm.export_to(hippo, str(folder), format="claude", scope="yard")
+    assert (folder / "MEMORY.md").read_bytes() == b"\xff theirs\r\n" + own + b"more\r\n"
     other = brains("other")
     taken(other, folder, scope="yard")
     assert "The mast is of oak: [sic] ```" in {i.text for i in other.traces(scope="yard")}
+    (folder / "MEMORY.md").write_text(f"{rm.FENCE[0]} -->\ntheirs")
+    with pytest.raises(rm.InvalidInput, match="without its end"):
+        rm.export_to(hippo, str(folder), format="claude", scope="yard")
+    assert (folder / "MEMORY.md").read_text() == f"{rm.FENCE[0]} -->\ntheirs"
 
 
 def test_the_reference_servers_graph_goes_both_ways(hippo, tmp_path, brains):
