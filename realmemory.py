@@ -3495,7 +3495,8 @@ class _Brain:
         if other and (used or self.store.read_only):
             raise EmbedderMismatch(
                 f"{self.store.path!r} was written with the embedder {other}, not {chosen.name!r}; "
-                "open it without naming one, or move it over with Hippocampus.reembed(...)")
+                "open it without naming one, or move it over: `realmemory reembed --embedder NAME` "
+                "or Hippocampus.reembed(...)")
         if other:
             with self.store.writing():
                 self._record(chosen)
@@ -3829,7 +3830,7 @@ def draft_of(brain: _Brain, text: Any = None, *, kind: str = "episodic",
         brain, model, text, named["speaker"], session_id, scope)
     notes = [f"redacted: {', '.join(secrets)}"] if secrets else []
     notes += [f"quarantined: {doubt}"] if doubt else []
-    notes += [f"stored without a vector, which `realmemory reembed` makes: {brain.turned_off}"] if (
+    notes += [f"stored without a vector (`realmemory reembed` makes it): {brain.turned_off}"] if (
         brain.turned_off) else []
     source, hashed = cited_file(named["source_url"]) if named["source_url"] else (None, None)
     if source and source.startswith("file:") and hashed is None:
@@ -5150,9 +5151,9 @@ class Hippocampus(_Brain):
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, config: MemoryConfig | None = None,
-             embedder: object = None, clock: Callable[[], float] | None = None,
-             namespace: str | None = None, read_only: bool = False,
-             timeout_s: float = 30.0) -> Hippocampus:
+             embedder: str | EmbeddingProvider | Callable[[Any], Any] | None = None,
+             clock: Callable[[], float] | None = None, namespace: str | None = None,
+             read_only: bool = False, timeout_s: float = 30.0) -> Hippocampus:
         """The brain in a folder, made if missing; `namespace` names a separate one inside it.
 
         `embedder` is "hashing" (default of a new store), "local", a provider or a callable; None
@@ -7969,8 +7970,11 @@ class _Call(Record):
             return row.run(self)
         folder = _folder(self.options)
         if row.store == "made" or os.path.exists(os.path.join(folder, Store.FILE)):
-            with (desk := self.open()).hippo:
-                return row.run(desk, given)
+            with (desk := self.open()).hippo as hippo:
+                answer = row.run(desk, given)
+                if hippo.turned_off and hippo.loads_models:
+                    print(f"realmemory: keyword mode: {hippo.turned_off}", file=sys.stderr)
+                return answer
         if row.store == "hook":
             return row.run(None, given)
         raise NotFound(f"there is no store at {folder!r} yet; `realmemory remember` or `serve` "
@@ -8004,10 +8008,10 @@ def _folder(options: Any) -> str:
     return folder
 
 
-def _embedder(options: Any) -> object:
+def _embedder(options: Any) -> str | EmbeddingProvider | None:
     """The embedder that the options name, None for the recorded one; `serve` and `reembed` may
     fetch a model."""
-    name = getattr(options, "embedder", None)
+    name: str | None = getattr(options, "embedder", None)
     if name == "local":
         return FastEmbedProvider(download=options.command in ("serve", "reembed"))
     return None if name == "auto" else name
