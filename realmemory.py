@@ -7900,6 +7900,7 @@ def serve_http(open_desk: Callable[[], Desk], tools: Sequence[Tool], address: st
     with closing(ours), socket.create_server(
             (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET,
             backlog=1_024) as listener:
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)      # else 40 ms an answer
         for number in (signal.SIGTERM, signal.SIGINT):      # uvicorn hands them on when it is done
             signal.signal(number, web.handle_exit)
         ours.desk()                     # what is wrong with the store is said now
