@@ -795,8 +795,8 @@ def recorded_provider(name: str) -> HashingEmbedder | FastEmbedProvider:
     """The provider that made vectors under a recorded name, as far as a name can tell."""
     if name.startswith("fastembed:"):
         return FastEmbedProvider(name[10:].removesuffix("+e5"))
-    size = re.search(r"^hashing-.*-(\d+)$", name)
-    return HashingEmbedder(int(size[1])) if size else HashingEmbedder()
+    size = name.rpartition("-")[2]
+    return HashingEmbedder(*[int(size)] * (name.startswith("hashing-") and size.isdecimal()))
 
 
 def provider(embedder: object) -> EmbeddingProvider:
@@ -5156,9 +5156,10 @@ class Hippocampus(_Brain):
              read_only: bool = False, timeout_s: float = 30.0) -> Hippocampus:
         """The brain in a folder, made if missing; `namespace` names a separate one inside it.
 
-        `embedder` is "hashing" (default of a new store), "local", a provider or a callable; None
-        takes what the store records.  `clock` returns epoch seconds.  Writers wait `timeout_s` for
-        each other.  A folder that can't be written is opened for reading.
+        `embedder` is "hashing" (default of a new store), "local", a provider, or a function of a
+        text or of a list of texts; None takes what the store records.  `clock` returns epoch
+        seconds.  Writers wait `timeout_s` for each other.  A folder that can't be written is opened
+        for reading.
         """
         config = (config or MemoryConfig()).checked()
         folder = brain_folder(os.fspath(path), namespace)
@@ -5500,11 +5501,11 @@ class Hippocampus(_Brain):
         chosen, store = self.embedder if embedder is None else provider(embedder), self.store
         chosen.embed("dimension")
         with store.reading():
-            other = self._other_than(chosen)
-        if other:
+            moves = self._other_than(chosen)
+        if moves:
             store.backup("before-reembed", 0)
         with store.writing():
-            if other:
+            if self._other_than(chosen):
                 store.run("DELETE FROM vectors")
                 store.run("DELETE FROM db_meta WHERE key = 'background'")
             self._record(chosen)
@@ -7852,7 +7853,7 @@ def serve_http(open_desk: Callable[[], Desk], tools: Sequence[Tool], address: st
     def desk(name: str) -> Desk:
         home = ours.desk()
         found = Desk(home.hippo, Project(name, (), "URL") if name else home.project)
-        found.shared = True
+        found.shared, home.hippo.session_id = True, None
         return found
 
     server = sdk_server("http", lambda: desk(project.get()), tools)
@@ -7886,7 +7887,8 @@ def serve_http(open_desk: Callable[[], Desk], tools: Sequence[Tool], address: st
         async def again() -> Any:
             return next(whole, None) or await receive()
 
-        project.set(parse_qs(scope["query_string"].decode("latin-1")).get("project", [""])[0])
+        asked = parse_qs(scope["query_string"].decode("latin-1")).get("project", [""])[0]
+        project.set(asked.strip())
         await manager.handle_request(scope, again, send)
 
     web = uvicorn.Server(uvicorn.Config(
@@ -7951,9 +7953,10 @@ class _Call(Record):
     def open(self) -> Desk:
         """The brain and project that options, hook and environment name."""
         o, asked, environ = self.options, self.hook.get("cwd"), os.environ
-        chosen = None if o.command == "reembed" else _embedder(o)
+        chosen = None if o.command == "reembed" else getattr(o, "embedder", None)
         hippo = Hippocampus.open(
-            _folder(o), embedder=chosen, read_only=o.command == "brief",
+            _folder(o), embedder=_embedder(chosen, fetch=o.command == "serve"),
+            read_only=o.command == "brief",
             timeout_s=3.0 if o.command in HOOKS and not os.isatty(0) else 30.0)
         hippo.loads_models = COMMANDS[o.command].store != "hook"
         session = (self.hook.get("session_id") or environ.get("CLAUDE_CODE_SESSION_ID")
@@ -8009,13 +8012,10 @@ def _folder(options: Any) -> str:
     return folder
 
 
-def _embedder(options: Any) -> str | EmbeddingProvider | None:
-    """The embedder that the options name, None for the recorded one; `serve` and `reembed` may
-    fetch a model."""
-    name: str | None = getattr(options, "embedder", None)
-    if name == "local":
-        return FastEmbedProvider(download=options.command in ("serve", "reembed"))
-    return None if name == "auto" else name
+def _embedder(name: str | None, *, fetch: bool) -> str | EmbeddingProvider | None:
+    """The embedder of --embedder, None for the recorded one."""
+    return FastEmbedProvider(download=fetch) if name == "local" else (
+        None if name == "auto" else name)
 
 
 def _text_of(words: Sequence[str]) -> str:
@@ -8125,10 +8125,10 @@ def _cmd_restore(call: _Call) -> Answer:
 
 
 def _cmd_reembed(desk: Desk, given: Mapping[str, Any]) -> Answer:
-    hippo, options = desk.hippo, SimpleNamespace(command="reembed", embedder=given["embedder"])
-    chosen = _embedder(options) or hippo.embedder
+    hippo = desk.hippo
+    chosen = _embedder(given["embedder"], fetch=True) or hippo.embedder
     if isinstance(chosen, FastEmbedProvider):
-        chosen.download = True
+        chosen.download = True          # the recorded one, too
 
     def progress(done: int, of: int) -> None:
         if done % 1_024 == 0 or done == of:
