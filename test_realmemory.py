@@ -6499,7 +6499,7 @@ needs_sdk_2 = pytest.mark.skipif(
 def web(tmp_path_factory):
     """The home and the URL of a server with all tools and no token."""
     home = tmp_path_factory.mktemp("web")
-    with serving(home, "--tools", "all") as (url, _):
+    with serving(home, "--tools", "all", CLAUDE_CODE_SESSION_ID="its starter's") as (url, _):
         yield home, url
     sound(home / ".realmemory").close()
 
@@ -6715,7 +6715,7 @@ def test_replication_goes_on_over_our_checkpoints_sleeps_copies_and_forgetting(t
                 replicated(replica, tmp_path, f"Nobody watched {number}")
                 for step in range(3):
                     gone = put(hippo, *(f"Row {step} of {n * 7919} in {number}" for n in range(30)))
-                    hippo.forget(gone[0])
+                    assert hippo.store.replicated in hippo.forget(gone[0]).backups
                     hippo.consolidate()
                     assert hippo.store.checkpoint() is False    # Litestream's to do
                     with Hippocampus.open(store) as other:
