@@ -6780,17 +6780,20 @@ def built(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def installed(built, tmp_path_factory):
-    """bin/ of environments that hold nothing but the wheel, and what the sdist makes."""
-    places = {}
-    for kind in ("whl", "tar.gz"):
-        place = tmp_path_factory.mktemp("env")
-        subprocess.run([sys.executable, "-m", "venv", "--without-pip", place], check=True)
-        done = subprocess.run(
-            [sys.executable, "-m", "pip", "--python", place / "bin" / "python", "install", "-q",
-             "--no-deps", "--no-index", *["--no-build-isolation"][:kind != "whl"],
-             *built.glob(f"*.{kind}")], capture_output=True, text=True, timeout=4 * PATIENCE_S,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    """bin/ of environments that hold nothing but the wheel, or the wheel that the sdist makes."""
+    def pip(*arguments):
+        done = subprocess.run([sys.executable, "-m", "pip", *arguments], capture_output=True,
+                              text=True, timeout=4 * PATIENCE_S)
         assert done.returncode == 0, done.stderr
+
+    places = {}
+    pip("wheel", "-q", "--no-deps", "--no-index", "--no-build-isolation", "-w", built / "sdist",
+        *built.glob("*.tar.gz"))
+    for kind, folder in (("wheel", built), ("sdist", built / "sdist")):
+        place = tmp_path_factory.mktemp(kind)
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", place], check=True)
+        pip("--python", place / "bin" / "python", "install", "-q", "--no-deps", "--no-index",
+            *folder.glob("*.whl"))
         places[kind] = place / "bin"
     return places
 
@@ -6815,7 +6818,7 @@ def launcher(way, tmp_path, request):
                         "pipx": ["run", "-q", "--python", sys.executable, "--spec", wheel]}[way],
                 "realmemory"]
     kind, *rest = way.split()
-    bin_ = request.getfixturevalue("installed")["whl" if kind == "wheel" else "tar.gz"]
+    bin_ = request.getfixturevalue("installed")[kind]
     return [bin_ / "python", "-m", "realmemory"] if rest else [bin_ / "realmemory"]
 
 
@@ -6861,7 +6864,7 @@ code: int = main(["demo"])
         (tmp_path / f"{name}.py").write_text(text)
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--no-incremental", "--python-executable",
-         installed["whl"] / "python", "good.py", "bad.py"], cwd=tmp_path, capture_output=True,
+         installed["wheel"] / "python", "good.py", "bad.py"], cwd=tmp_path, capture_output=True,
         text=True, timeout=4 * PATIENCE_S)
     assert re.findall(r"(\w+)\.py:(\d+): error", done.stdout) == [("bad", "3"), ("bad", "4")], (
         done.stdout + done.stderr)
