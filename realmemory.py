@@ -6029,7 +6029,7 @@ class Hippocampus(_Brain):
                 to_json(store.visible(scope, False)))}
             recorded, limits = store.meta("embedder"), self.thresholds()
             owed = 0 if recorded.startswith("hashing-") else store.value(
-                f"SELECT count(*) {SQL_MISSING}")
+                f"SELECT count(*) {SQL_MISSING}", None)
         return {"version": __version__, "store": store.path, "schema": SCHEMA_VERSION,
                 "read_only": store.read_only, "fts5": store.has_fts,
                 "sqlite": sqlite3.sqlite_version, "embedder": recorded,
