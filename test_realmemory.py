@@ -7767,7 +7767,7 @@ def test_a_lone_surrogate_in_an_argument_is_stored_repaired(home):
 def test_a_reply_stays_bounded_for_twenty_huge_texts_and_says_what_was_cut(home):
     with Hippocampus.open(home / ".realmemory") as hippo:
         for i in range(20):
-            hippo.remember(f"lighthouse log {i} of keeper{i}: " + "calm sea, no ship. " * 3_200,
+            hippo.remember(f"lighthouse log {i} of keeper{i}: " + "calm sea, no ship. " * 3_100,
                            force_new=True)
     with Wire(home) as wire:
         text = wire.good("recall", query="lighthouse log", k=20)
