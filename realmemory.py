@@ -8836,7 +8836,7 @@ _STYLE = """
 --line:#2c3440;--c0:#6ea8f0;--c1:#46bfae;--c2:#e0a23e;--c3:#f07f78;--c4:#b596ea}}
 *{box-sizing:border-box}p,dd,h1,h2{margin:0}body{max-width:70rem;margin:auto;padding:2rem 1rem;
 background:var(--bg);color:var(--ink);font:16px/1.5 system-ui,sans-serif;overflow-wrap:anywhere;
-font-variant-numeric:tabular-nums}h1{font-size:1.6rem}h2{font-size:1.05rem}dd{font-size:1.3rem}
+font-variant-numeric:tabular-nums}h1{font-size:1.6rem}h2{font-size:1.05rem}dd{font:600 1.3rem system-ui}
 p,dt,footer,ul,table,details{font-size:.875rem}p,dt,footer,th,summary{color:var(--dim)}
 dl,main{display:grid;gap:1rem;margin:1rem 0}.wide{grid-column:1/-1}
 dl{grid-template-columns:repeat(auto-fit,minmax(9rem,1fr))}
@@ -8887,7 +8887,7 @@ def _grid(rows: Sequence[Mapping[str, object]]) -> str:
     return f'<figure><table><tr>{body}</tr></table></figure>' if rows else ""
 
 
-def _figure(title: str, told: str, drawn: str, series: Sequence[str], size: str = "470 184") -> str:
+def _figure(title: str, told: str, drawn: str, series: Sequence[str], size: str = "492 184") -> str:
     """An SVG with its name, its description and a key of its colours."""
     keys = "".join(f'<li><svg viewBox="0 0 10 10" aria-hidden="true"><rect class="f{n}" width="10" '
                    f'height="10" rx="2"/></svg>{name}</li>' for n, name in enumerate(series))
@@ -8931,7 +8931,7 @@ def _chart(title: str, rows: Sequence[Sequence[Any]], today: int, said: Mapping[
                       f'{160 - 150 * top / most:.1f}" width="{wide * .8:.1f}" height="'
                       f'{150 * part / most:.1f}"><title>{_safe(names[at])}: {part:,} {series[n]}'
                       "</title></rect>") * bool(part)
-    apart = len(names) * len(names[0]) // 65 + 1
+    apart = len(names) * len(names[0]) // 50 + 1
     ticks = [(60 + wide * (at + .5), _safe(name)) for at, name in enumerate(names)][::apart]
     told = (f"{sum(map(sum, stacks)):,} {unit} from {names[0]} to {names[-1]}, at most "
             f"{most:,} in a bar")
@@ -8982,10 +8982,10 @@ def _association(brain: _Brain, scopes: Sequence[int], around: int | None) -> st
                 found.setdefault(b, (a, weight))
         linked |= islice(found.items(), most)
         rings.append([*islice(found, most)])
-    height = 40 + 28 * max(map(len, rings))
+    height = 28 * max(map(len, rings))
     for x, ring in zip((12.0, 320.0, 640.0), rings, strict=True):
         ring.sort(key=lambda ident: (spots[linked[ident][0]][1], ident))
-        spots |= {ident: (x, height * (at + .5) / len(ring)) for at, ident in enumerate(ring)}
+        spots |= {ident: (x, 14 + height * (at + .5) / len(ring)) for at, ident in enumerate(ring)}
     for ident, (source, weight) in linked.items():
         (x, y), (from_x, from_y), row = spots[ident], spots[source], texts[ident]
         label, bend = f"#{ident} {one_line(row['text'])}", (x + from_x) / 2
@@ -9000,7 +9000,7 @@ def _association(brain: _Brain, scopes: Sequence[int], around: int | None) -> st
     title, table = f"Associations of #{around}", _grid([
         {"trace": f"#{ident}", "linked to": f"#{source}", "weight": round(weight, 2),
          "text": texts[ident]["text"]} for ident, (source, weight) in linked.items()][1:])
-    return _card(title, told, _figure(title, told, drawn + marks, KINDS, f"960 {height}")
+    return _card(title, told, _figure(title, told, drawn + marks, KINDS, f"960 {height + 14}")
                  + f"<details><summary>The numbers</summary>{table}</details>", True)
 
 
@@ -11043,28 +11043,29 @@ class Finding(Record):
     todo: str = ""
 
 
-def _finding(what: str, found: str, *wrong: tuple[bool, str, str]) -> Finding:
+def _finding(what: str, found: str, *wrong: tuple[object, str, str]) -> Finding:
     """A finding; of `wrong`, (whether, state, what to do), the first that holds."""
-    state, todo = next(((state, todo) for holds, state, todo in wrong if holds), ("ok", ""))
-    return Finding(state, what, found, todo)
+    return next((Finding(state, what, found, todo) for holds, state, todo in wrong if holds),
+                Finding("ok", what, found))
 
 
 def _on_machine(environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Python, SQLite, what the environment sets."""
+    """Python, SQLite, what the environment sets, what the tools cost."""
     with closing(sqlite3.connect(":memory:")) as con:
-        fts = con.execute(SQL_FTS5).fetchone() is not None
-    yield _finding("Python", sys.version.split()[0], (
-        sys.version_info < (3, 11), "problem", "install Python 3.11 or newer"))
+        fts = con.execute(SQL_FTS5).fetchone()
+    yield Finding("ok", "Python", sys.version.split()[0])
     yield _finding("SQLite", f"{sqlite3.sqlite_version}, FTS5 {'there' if fts else 'missing'}", (
         sqlite3.sqlite_version_info < (3, 37), "problem", "a Python with SQLite 3.37 or newer"), (
         not fts, "note", "exact phrases are not found; take a Python whose SQLite has FTS5"))
-    off = environ.get("REALMEMORY_OFF", "").strip().lower() not in ("", "0", "false", "no")
-    yield _finding("switch", "hooks are off: REALMEMORY_OFF is set" if off else "hooks are on", (
+    off = environ.get("REALMEMORY_OFF", "0") not in ("", "0")
+    yield _finding("switch", f"hooks are {'off: REALMEMORY_OFF is set' if off else 'on'}", (
         off, "note", "unset REALMEMORY_OFF when the memory should work again"))
-    told = {name: environ[name] for name in sorted(environ) if name.startswith("REALMEMORY_")
-            or name in ("HF_HUB_OFFLINE", "CLAUDE_PROJECT_DIR", "ZCODE_PROJECT_DIR")}
-    yield Finding("ok", "environment", ", ".join(
-        f"{name}={one_line(value, 80)}" for name, value in clean(told).items()) or "nothing set")
+    told = clean({name: value for name, value in sorted(environ.items()) if name.startswith(
+        "REALMEMORY_") or name in ("HF_HUB_OFFLINE", "CLAUDE_PROJECT_DIR", "ZCODE_PROJECT_DIR")})
+    yield Finding("ok", "environment", _pairs(told) or "nothing set")
+    cost = tokens_of(to_json(tools_listed())) + tokens_of(server_offer(TOOLS)["instructions"])
+    yield _finding("tools", f"{len(TOOLS)} tools and instructions cost a model about {cost:,} "
+                   "tokens", (cost > TOOL_TOKENS, "note", "shorten their descriptions"))
 
 
 def _on_model(recorded: str) -> Finding:
@@ -11073,16 +11074,12 @@ def _on_model(recorded: str) -> Finding:
     default = FastEmbedProvider()
     place = default.model_path or default.cache_dir
     installed = find_spec("fastembed") is not None
-    held = any(name.endswith(".onnx") for _, _, names in islice(os.walk(place), 1_000)
-               for name in names)
-    found = (f"fastembed {'installed' if installed else 'not installed'}, "
-             f"{'a model' if held else 'no model'} in {place}; the store uses {recorded}")
-    needed = recorded.startswith("fastembed:")
-    return _finding("embedder", found, (
-        needed and not installed, "problem", "words only until then: pip install "
-        "'realmemory[local]'"), (
-        needed and not held, "problem", "words only until then: `realmemory serve --embedder local`"
-        " once while online, or set REALMEMORY_MODEL_PATH"))
+    held = any(name.endswith(".onnx") for *_, names in os.walk(place) for name in names)
+    return _finding("embedder", f"fastembed {'' if installed else 'not '}installed, "
+                    f"{'a' if held else 'no'} model in {place}; the store uses {recorded}", (
+        recorded.startswith("fastembed:") and not (installed and held), "problem", "words only "
+        "until then: pip install 'realmemory[local]'; once online `realmemory serve --embedder "
+        "local`, or set REALMEMORY_MODEL_PATH"))
 
 
 def _in_store(folder: str) -> Iterator[Finding]:
@@ -11093,7 +11090,7 @@ def _in_store(folder: str) -> Iterator[Finding]:
         return
     shared = os.name != "nt" and (os.stat(folder).st_mode | os.lstat(path).st_mode) & 0o077
     yield _finding("permissions", "others can read it" if shared else "only its owner reads it", (
-        bool(shared), "problem", f"chmod 700 {folder}; chmod 600 {path}"))
+        shared, "problem", f"chmod 700 {folder}; chmod 600 {path}"))
     try:
         with Hippocampus.open(folder, read_only=True, timeout_s=1.0) as hippo:
             yield from _of_brain(hippo)
@@ -11108,58 +11105,36 @@ def _of_brain(hippo: Hippocampus) -> Iterator[Finding]:
     store, now = hippo.store, hippo.clock()
     with store.reading():
         traces = store.value("SELECT coalesce(sum(n), 0) FROM counts")
-        slept = store.value("SELECT max(at) FROM sleeps")
-        failed = store.rows("SELECT at, json_extract(data, '$.error') FROM events WHERE "
-                            "op = 'hook_error' AND at > ? ORDER BY seq", now - 7 * DAY_S)
+        slept = store.value("SELECT max(at) FROM sleeps") or 0.0
+        failed = store.rows("SELECT json_extract(data, '$.error') FROM events WHERE "
+                            "op = 'hook_error' AND at > ? ORDER BY seq DESC", now - 7 * DAY_S)
         sound = store.quick_check(CHECK_S)
-    size, wal = (os.path.getsize(store.path + end) if os.path.exists(store.path + end) else 0
-                 for end in ("", "-wal"))
-    yield _finding("store", f"{traces:,} traces, {size / 1e6:,.1f} MB, schema {SCHEMA_VERSION}, "
-                   f"{store.path}")
+    yield Finding("ok", "store", f"{traces:,} traces, {os.path.getsize(store.path) / 1e6:,.1f} MB, "
+                  f"schema {SCHEMA_VERSION}, {store.path}")
     yield _finding("database", sound or f"not read through within {CHECK_S:g} s", (
         not sound, "note", "`realmemory check` takes the time it needs"), (
         sound != "ok", "problem", "`realmemory restore newest --yes` brings the last copy back"))
-    yield _finding("WAL", f"{wal / 1e6:,.1f} MB", (
-        wal > 64e6, "note", "a reader holds it: end idle processes, then `realmemory sleep`"))
     yield _finding("last sleep", day_of(slept) if slept else "never", (
-        traces > 20 and (slept or 0) < now - 14 * DAY_S, "note", "`realmemory sleep`, or its hook"))
-    copies = backup_files(store.folder)
-    made = os.path.getmtime(copies[-1]) if copies else 0
-    yield _finding("last copy", day_of(made) if copies else "none", (
-        traces > 20 and made < now - 30 * DAY_S, "note", "`realmemory backup`"))
-    yield _finding("hooks", f"{len(failed)} failed in a week" + (
-        f", last: {one_line(failed[-1][1] or '', 200)}" if failed else ""), (
-        bool(failed), "problem", "mend what the message names"))
-
-
-def _beside(folder: str) -> Iterator[Finding]:
-    """Failures that hooks could not enter into a store."""
-    import tempfile
-    for place in dict.fromkeys((folder, tempfile.gettempdir())):
-        path = os.path.join(place, "realmemory-hook-errors.jsonl")
-        lines = _content(path).splitlines() if os.path.isfile(path) else []
-        if lines:
-            yield Finding("note", "hooks", f"{len(lines)} failed without a store, last: "
-                          f"{one_line(lines[-1], 200)}", f"mend what it names; remove {path}")
+        traces > 20 and slept < now - 14 * DAY_S, "note", "`realmemory sleep`, or its hook"))
+    last = "".join(f", last: {one_line(row[0] or '', 200)}" for row in failed[:1])
+    yield _finding("hooks", f"{len(failed)} failed in a week{last}", (
+        failed, "problem", "mend what the message names"))
 
 
 def _canary() -> Finding:
     """Whether a project's text shows in another one: tried on a store made for it."""
     import tempfile
-    birds, seen = ("canary", "finch"), dict[str, str]()
+    birds, cue = ("canary", "finch"), "where does the cage of the canary, of the finch stand?"
     try:
         with tempfile.TemporaryDirectory(prefix="realmemory-doctor-") as folder, Hippocampus.open(
                 folder) as hippo:
             for bird in birds:
                 hippo.remember(f"The cage of the {bird} stands at the window", scope=bird)
-            for bird in birds:
-                desk = Desk(hippo, Project(bird, (), "doctor"))
-                seen[bird] = hippo.brief(bird) + "".join(_cmd_recall(desk, {"query": cue}).text
-                                                         for cue in ("where does the cage stand?",
-                                                                     "window of the canary, finch"))
+            seen = {bird: hippo.brief(bird) + packet_text(hippo.recall(cue, scope=bird))
+                    for bird in birds}
     except (OSError, RealMemoryError) as error:
         return Finding("note", "scopes", f"not tried: {error}", "a temporary folder is needed")
-    fine = all((f"of the {bird} stands" in seen[there]) == (bird == there)
+    fine = all((f"the {bird} stands" in seen[there]) == (bird == there)
                for bird in birds for there in birds)
     return _finding("scopes", f"two projects, one cue: {'nothing' if fine else 'a text'} crossed "
                     "or was lost", (not fine, "problem", "don't use it; report this output"))
@@ -11167,25 +11142,20 @@ def _canary() -> Finding:
 
 def _client(row: Mapping[str, Any]) -> Finding:
     """How a client is wired, as a row of `client_states` says."""
-    said = {scope: str(row[scope]) for scope in ("user", "project")}
-    again = f"`realmemory install {row['client']}`"
-    told = ", ".join(f"{scope}: {how}" for scope, how in said.items())
-    return _finding(str(row["title"]), told, (
-        any(how.startswith("unreadable") for how in said.values()), "problem", "mend that file"), (
-        any(how.startswith(("in part", "out of date")) for how in said.values()), "note", again), (
-        "wired" not in said.values(), "note", again))
+    user, project = row["user"], row["project"]
+    return _finding(row["title"], f"user: {user}, project: {project}", (
+        "unreadable" in user + project, "problem", "mend that file"), (
+        not {user, project} <= {"wired", "not wired"} or user == project == "not wired", "note",
+        f"`realmemory install {row['client']}`"))
 
 
 def findings(folder: str, environ: Mapping[str, str],
              clients: Iterable[Mapping[str, Any]] = ()) -> list[Finding]:
     """All that the doctor finds about this machine, the store in a folder, and those clients that
     are on this machine or wired."""
-    cost = tokens_of(to_json(tools_listed())) + tokens_of(server_offer(TOOLS)["instructions"])
-    return [*_on_machine(environ), *_in_store(folder), *_beside(folder), _canary(), _finding(
-        "tools", f"{len(TOOLS)} tools and instructions cost a model about {cost:,} tokens", (
-            cost > TOOL_TOKENS, "note", "take the default set: `serve` without --tools")),
-        *(_client(row) for row in clients
-          if row["found"] or {row["user"], row["project"]} != {"not wired"})]
+    return [*_on_machine(environ), *_in_store(folder), _canary(), *(
+        _client(row) for row in clients
+        if row["found"] or {row["user"], row["project"]} != {"not wired"})]
 
 
 # === 29. Command line =============================================================================
