@@ -5529,7 +5529,7 @@ def _brief(brain: _Brain, scope: str | None, limit: int) -> str:
 _LIVE = "SELECT * FROM traces WHERE valid_to IS NULL AND quarantined = 0 AND scope_id " + SQL_IN
 _TRACE_LINE = "#{id:<7} retention {retention:.2f}  x{reinforcements:<3} {text}"
 _TABLES = {  # of the report: title, how a row reads, the SQL of its rows in visible scopes
-    "traces": ("Traces", "{n:>8}  {kind:<11} {status:<12} {scope}", f"""
+    "traces": ("What is held", "{n:>8}  {kind:<11} {status:<12} {scope}", f"""
         SELECT count(*) AS n, kind, CASE WHEN quarantined THEN 'quarantined' WHEN superseded_by THEN
         'superseded' WHEN valid_to THEN 'retired' ELSE 'live' END AS status, s.name AS scope
         FROM traces t JOIN scopes s ON s.id = t.scope_id WHERE s.id {SQL_IN} GROUP BY 4, 2, 3"""),
@@ -5613,7 +5613,6 @@ def report_text(report: Mapping[str, Any], width: int = 80) -> str:
             for row in report[key]), *["  none yet"] * (not report[key])]
     given = {k: v["value"] for k, v in report["config"].items() if v["from"] == "given"}
     said = {"Use": [*(f"{name:<22} {n}" for name, n in report_figures(report).items()),
-                    f"{'latency ms':<22} {_pairs(report['latency_ms'] or {})}",
                     report["warning"]],
             "Sleeps": [_pairs(row) for row in report["sleeps"][-10:]],
             "Configuration": [f"defaults{' but ' + to_json(given) if given else ''}"]}
@@ -5625,7 +5624,9 @@ def report_text(report: Mapping[str, Any], width: int = 80) -> str:
 
 def report_figures(report: Mapping[str, Any]) -> dict[str, str]:
     """What a report counts, by name."""
-    return {key.replace("_", " "): "-" if n is None else f"{n:,}" for key, n in report.items()
+    latency = {f"{key} of ms": n for key, n in (report["latency_ms"] or {}).items()}
+    return {key.replace("_", " "): "-" if n is None else f"{n:,.2f}".removesuffix(".00")
+            for key, n in {**report, **latency}.items()
             if isinstance(n, (int, float)) or n is None and key != "latency_ms"}
 
 
@@ -8804,21 +8805,21 @@ RINGS = (10, 16)                                # traces one and two links away
 _MS = (1, 2, 5, 10, 20, 50, 100, 200, 500)      # upper ends of the latency bars
 _YEARS = math.log1p(1_100)                      # of days: the end of the retention curves
 _RECENT = f"seq > (SELECT max(seq) - {JOURNAL_READ} FROM events) AND scope_id {SQL_IN}"
-_CHARTS = {  # title: note, series, unit, rows of (day or milliseconds, series, count)
-    "Growth": ("Traces written, by kind.", KINDS, "traces", f"""
+_CHARTS = {  # title: note, series, rows of (day or milliseconds, series, count)
+    "Growth": ("{n:,} traces written, by kind.", KINDS, f"""
         SELECT CAST(created_at / 86400 AS INTEGER), kind, count(*) FROM traces
         WHERE scope_id {SQL_IN} GROUP BY 1, 2"""),
-    "Gate verdicts": ("What the novelty gate made of each write.",
-                      ("new", "similar", "update", "contradiction", "same"), "writes", f"""
+    "Gate verdicts": ("What the novelty gate made of {n:,} writes; {first:.0%} were new.",
+                      ("new", "similar", "update", "contradiction", "same"), f"""
         SELECT CAST(at / 86400 AS INTEGER), json_extract(data, '$.relation'), count(*) FROM events
         WHERE {_RECENT} AND op IN ('remember', 'reinforce') AND data IS NOT NULL GROUP BY 1, 2"""),
-    "Latency": ("Milliseconds from cue to packet{latency}.", ("answered", "nothing found"),
-                "recalls", f"""
+    "Latency": ("Milliseconds from cue to packet; {first:.0%} of {n:,} recalls were answered.",
+                ("answered", "nothing found"), f"""
         SELECT coalesce(json_extract(data, '$.ms'), 0), CASE WHEN json_extract(data, '$.abstained')
         THEN 'nothing found' ELSE 'answered' END, 1
         FROM events WHERE {_RECENT} AND op = 'recall' AND data IS NOT NULL"""),
-    "Injections": ("{spent} tokens were put into contexts by hooks; {used} of them were "
-                   "used.", ("used", "not used"), "tokens", f"""
+    "Injections": ("{n:,} tokens were put into contexts by hooks; {first:.0%} of them were used.",
+                   ("used", "not used"), f"""
         SELECT CAST(at / 86400 AS INTEGER), CASE WHEN used THEN 'used' ELSE 'not used' END,
         sum(tokens) FROM injections WHERE scope_id {SQL_IN} GROUP BY 1, 2""")}
 _DOTS = f"""SELECT id, scope_id, kind, strength, pinned, reinforced_at, created_at,
@@ -8836,7 +8837,7 @@ _STYLE = """
 --line:#2c3440;--c0:#6ea8f0;--c1:#46bfae;--c2:#e0a23e;--c3:#f07f78;--c4:#b596ea}}
 *{box-sizing:border-box}p,dd,h1,h2{margin:0}body{max-width:70rem;margin:auto;padding:2rem 1rem;
 background:var(--bg);color:var(--ink);font:16px/1.5 system-ui,sans-serif;overflow-wrap:anywhere;
-font-variant-numeric:tabular-nums}h1{font-size:1.6rem}h2{font-size:1.05rem}dd{font:600 1.3rem system-ui}
+font-variant-numeric:tabular-nums}h1{font-size:1.6rem}h2{font-size:1.05rem}dd{font-size:1.3rem}
 p,dt,footer,ul,table,details{font-size:.875rem}p,dt,footer,th,summary{color:var(--dim)}
 dl,main{display:grid;gap:1rem;margin:1rem 0}.wide{grid-column:1/-1}
 dl{grid-template-columns:repeat(auto-fit,minmax(9rem,1fr))}
@@ -8852,7 +8853,7 @@ ul{display:flex;flex-wrap:wrap;gap:0 1rem;padding:0;margin:.4rem 0;list-style:no
 li svg{display:inline;width:.7rem;margin-right:.4rem}.warn{color:var(--c2)}
 table{border-collapse:collapse;width:100%}th,td{padding:.3rem 1rem .3rem 0;text-align:start;
 vertical-align:top;white-space:nowrap;border-bottom:1px solid var(--line);unicode-bidi:plaintext}
-td:last-child{width:99%;white-space:normal}
+td:last-child{width:99%;white-space:normal}dd{font-weight:600}
 """
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>realMemory report</title>
@@ -8873,10 +8874,17 @@ def _safe(text: object, columns: int = 200) -> str:
     return escape(fit(one_line(str(text)[:8 * columns]), columns))
 
 
-def _card(title: str, note: str, body: str, wide: bool = False) -> str:
-    kind = ' class="wide"' * wide
-    return (f"<section{kind}><h2>{_safe(title)}</h2><p>{_safe(note, 600)}</p>"
-            f"{body or '<p>None yet.</p>'}</section>\n")
+def _card(title: str, note: str, body: str = "", drawn: str = "", series: Sequence[str] = (),
+          high: int = 0) -> str:
+    """A section: an SVG with its name, its description and a key of its colours, across the page
+    where it has a height, and what stands below it."""
+    title, note = _safe(title), _safe(note, 600)
+    keys = "".join(f'<li><svg viewBox="0 0 10 10" aria-hidden="true"><rect class="f{n}" width="10" '
+                   f'height="10" rx="2"/></svg>{name}</li>' for n, name in enumerate(series))
+    figure = (f'<ul>{keys}</ul><figure><svg role="img" viewBox="0 0 {"960" if high else "492"} '
+              f'{high or 184}"><title>{title}</title><desc>{note}</desc>{drawn}</svg></figure>')
+    return (f'<section class="{"wide" if high or not drawn else ""}"><h2>{title}</h2><p>{note}</p>'
+            f"{figure if drawn else ''}{body if drawn or body else '<p>None yet.</p>'}</section>\n")
 
 
 def _grid(rows: Sequence[Mapping[str, object]]) -> str:
@@ -8884,15 +8892,7 @@ def _grid(rows: Sequence[Mapping[str, object]]) -> str:
     lines = [[f"<td>{_safe(value)}</td>" for value in row.values()] for row in rows]
     lines[:0] = [[f'<th scope="col">{_safe(name)}</th>' for name in row] for row in rows[:1]]
     body = "</tr><tr>".join(map("".join, lines))
-    return f'<figure><table><tr>{body}</tr></table></figure>' if rows else ""
-
-
-def _figure(title: str, told: str, drawn: str, series: Sequence[str], size: str = "492 184") -> str:
-    """An SVG with its name, its description and a key of its colours."""
-    keys = "".join(f'<li><svg viewBox="0 0 10 10" aria-hidden="true"><rect class="f{n}" width="10" '
-                   f'height="10" rx="2"/></svg>{name}</li>' for n, name in enumerate(series))
-    return (f'<ul>{keys}</ul><figure><svg role="img" viewBox="0 0 {size}'
-            f'"><title>{_safe(title)}</title><desc>{_safe(told, 600)}</desc>{drawn}</svg></figure>')
+    return f"<figure><table><tr>{body}</tr></table></figure>" if rows else ""
 
 
 def _scaled(top: str, ticks: Iterable[tuple[float, str]]) -> str:
@@ -8900,14 +8900,13 @@ def _scaled(top: str, ticks: Iterable[tuple[float, str]]) -> str:
     return "".join(
         f'<path class="axis" d="M60 {y}H460"/><text x="54" y="{y + 4}" text-anchor="end">{text}'
         "</text>" for y, text in ((10, top), (160, "0"))) + "".join(
-        f'<text x="{x:.1f}" y="178" text-anchor="middle">{text}</text>' for x, text in ticks)
+        f'<text x="{x:.1f}" y="178" text-anchor="middle">{_safe(text)}</text>' for x, text in ticks)
 
 
-def _chart(title: str, rows: Sequence[Sequence[Any]], today: int, said: Mapping[str, str]) -> str:
+def _chart(title: str, rows: Sequence[Sequence[Any]], today: int) -> str:
     """A card of stacked bars, from rows of _CHARTS: by milliseconds or over the last STEPS days,
     weeks, four weeks or years, as fits; what is later than today counts as today's."""
-    note, series, unit, _ = _CHARTS[title]
-    note = note.format(**said)
+    note, series, _ = _CHARTS[title]
     steps = [sum(most <= row[0] for most in _MS) for row in rows]
     names = [*(f"<{most}" for most in _MS), f"{_MS[-1]}+"]
     if title != "Latency":
@@ -8918,24 +8917,22 @@ def _chart(title: str, rows: Sequence[Sequence[Any]], today: int, said: Mapping[
         steps = [day // size - first for day in days]
         names = [day_of(at * size * DAY_S) for at in range(first, last + 1)]
         note += f" A bar is {size} day{'s' * (size > 1)}."
-    found: dict[tuple[int, str], int] = {}
+    stacks = [[0] * len(series) for _ in names]
     for step, (_, what, n) in zip(steps, rows, strict=False):
-        found[step, what] = found.get((step, what), 0) + n
-    stacks = [[found.get((at, what), 0) for what in series] for at in range(len(names))]
+        if step >= 0 and what in series:
+            stacks[step][series.index(what)] += n
     most, wide, drawn = max(map(sum, stacks)), 400 / len(names), ""
-    if not most:
-        return _card(title, note, "")
     for at, stack in enumerate(stacks):
         for n, (part, top) in enumerate(zip(stack, accumulate(stack), strict=True)):
             drawn += (f'<rect class="f{n}" x="{60 + wide * (at + .1):.1f}" y="'
                       f'{160 - 150 * top / most:.1f}" width="{wide * .8:.1f}" height="'
                       f'{150 * part / most:.1f}"><title>{_safe(names[at])}: {part:,} {series[n]}'
-                      "</title></rect>") * bool(part)
+                      "</title></rect>") if part else ""
     apart = len(names) * len(names[0]) // 50 + 1
-    ticks = [(60 + wide * (at + .5), _safe(name)) for at, name in enumerate(names)][::apart]
-    told = (f"{sum(map(sum, stacks)):,} {unit} from {names[0]} to {names[-1]}, at most "
-            f"{most:,} in a bar")
-    return _card(title, note, _figure(title, told, _scaled(f"{most:,}", ticks) + drawn, series))
+    ticks = [(60 + wide * (at + .5), name) for at, name in enumerate(names)][::apart]
+    total = sum(map(sum, stacks))
+    note = note.format(n=total, first=sum(stack[0] for stack in stacks) / (total or 1))
+    return _card(title, note, "", drawn and _scaled(f"{most:,}", ticks) + drawn, series)
 
 
 def _curves(brain: _Brain, rows: Sequence[sqlite3.Row]) -> str:
@@ -8957,8 +8954,8 @@ def _curves(brain: _Brain, rows: Sequence[sqlite3.Row]) -> str:
         drawn += f'<path class="curve l{n}" d="M{path}"/>'
     ticks = [(point(age, 0)[0], name) for age, name in (
         (0, "now"), (1, "1 d"), (7, "1 wk"), (30, "1 mo"), (90, "3 mo"), (365, "1 y"))]
-    return _figure("Retention by age", "A curve for each kind; a dot is a trace",
-                   _scaled("1", ticks) + drawn, KINDS)
+    return _card("Retention", "How firmly a new trace is held as it ages, by kind. A dot is a "
+                 "trace of this store; use lifts it.", "", _scaled("1", ticks) + drawn, KINDS)
 
 
 def _association(brain: _Brain, scopes: Sequence[int], around: int | None) -> str:
@@ -8967,7 +8964,7 @@ def _association(brain: _Brain, scopes: Sequence[int], around: int | None) -> st
     store, asked = brain.store, to_json(scopes)
     around = around or store.value(_BEST_LINKED, asked)
     if around is None:
-        return _card("Associations", "What is used together is bound together.", "", True)
+        return _card("Associations", "What is used together is bound together.")
     graph = store.graph([around], brain.clock())
     edges = sorted({(weight, *pair) for a, out in graph.items() for b, weight in out.items()
                     for pair in ((a, b), (b, a))}, reverse=True)
@@ -8997,11 +8994,11 @@ def _association(brain: _Brain, scopes: Sequence[int], around: int | None) -> st
                   f"{_safe(label, 44)}</text></g>")
     told = (f"{len(rings[1])} traces linked to #{around}, {len(rings[2])} more one link on; the "
             "wider a line, the stronger the link.")
-    title, table = f"Associations of #{around}", _grid([
+    table = _grid([
         {"trace": f"#{ident}", "linked to": f"#{source}", "weight": round(weight, 2),
          "text": texts[ident]["text"]} for ident, (source, weight) in linked.items()][1:])
-    return _card(title, told, _figure(title, told, drawn + marks, KINDS, f"960 {height + 14}")
-                 + f"<details><summary>The numbers</summary>{table}</details>", True)
+    return _card(f"Associations of #{around}", told, "<details><summary>The numbers</summary>"
+                 f"{table}</details>", drawn + marks, KINDS, height + 14)
 
 
 def report_page(hippo: Hippocampus, scope: str | None = None, *, all_scopes: bool = False,
@@ -9015,31 +9012,23 @@ def report_page(hippo: Hippocampus, scope: str | None = None, *, all_scopes: boo
         middle = hippo._row(around, scope, all_scopes)["id"] if around is not None else None
         scopes = store.visible(scope, all_scopes)
         asked = to_json(scopes)
-        rows = {title: store.rows(sql, asked) for title, (*_, sql) in _CHARTS.items()}
-        retained = _curves(hippo, store.rows(_DOTS, asked))
-        graph = _association(hippo, scopes, middle)
-    spent, ms = sum(row[2] for row in rows["Injections"]), report["latency_ms"]
-    used = sum(row[2] for row in rows["Injections"] if row[1] == "used")
-    said = {"spent": f"{spent:,}", "used": f"{used / (spent or 1):.0%}", "latency": ms and (
-        f": half within {ms['p50']:,.1f}, 95% within {ms['p95']:,.1f}") or ""}
-    cards = [_chart(title, found, int(now // DAY_S), said) for title, found in rows.items()]
-    cards.insert(1, _card("Retention", "How firmly a new trace is held as it ages, by kind. A dot "
-                          "is a trace of this store; use lifts it above its curve.", retained))
+        cards = [_chart(title, store.rows(sql, asked), int(now // DAY_S))
+                 for title, (*_, sql) in _CHARTS.items()]
+        cards.insert(1, _curves(hippo, store.rows(_DOTS, asked)))
+        cards.append(_association(hippo, scopes, middle))
     sleeps = [{key: row.pop(key) for key in ("id", "day", "what")} | {
-        "changes": _pairs(row) or "nothing"}
-        for row in reversed(report["sleeps"])]
-    cards += [
-        graph,
-        _card("Sleeps", "What consolidation changed; realmemory undo ID takes one back.",
-              _grid(sleeps), True),
-        _card("Most reinforced", "Said or rewarded again and again.", _grid(report["reinforced"])),
-        _card("Fading", "The weakest: what is not used goes dormant.", _grid(report["fading"])),
-        _card("What is held", "Traces by kind, state and scope.", _grid(report["traces"]), True)]
-    tiles = "".join(f"<div><dt>{name.replace('_', ' ')}</dt><dd>{n}</dd></div>"
+        "changes": _pairs(row) or "nothing"} for row in reversed(report["sleeps"])]
+    cards.append(_card("Sleeps", "What consolidation changed; realmemory undo ID takes one back.",
+                       _grid(sleeps)))
+    cards += [_card(_TABLES[key][0], note, _grid(report[key])) for key, note in (
+        ("reinforced", "Said or rewarded again and again."),
+        ("fading", "The weakest: what is not used goes dormant."),
+        ("traces", "Traces by kind, state and scope."))]
+    tiles = "".join(f"<div><dt>{name}</dt><dd>{_safe(n)}</dd></div>"
                     for name, n in report_figures(report).items())
     place = "all projects" if all_scopes else f"project {scope}" if scope else "global"
     head = (f"<p>{_safe(place)}, {day_of(now)}, {_safe(report['store'], 400)}</p>"
-            f"<dl>{tiles}</dl><p class='warn'>{_safe(report['warning'])}</p>")
+            f'<dl>{tiles}</dl><p class="warn">{_safe(report["warning"])}</p>')
     return _PAGE.format(hash=b64encode(sha256(_STYLE.encode()).digest()).decode(), style=_STYLE,
                         head=head, cards="".join(cards), version=__version__)
 
