@@ -5617,7 +5617,7 @@ def report_text(report: Mapping[str, Any], width: int = 80) -> str:
 
 def report_figures(report: Mapping[str, Any]) -> dict[str, str]:
     """What a report counts, by name."""
-    latency = {f"{key} of ms": n for key, n in (report["latency_ms"] or {}).items()}
+    latency = {f"latency ms {key}": n for key, n in (report["latency_ms"] or {}).items()}
     return {key.replace("_", " "): "-" if n is None else f"{n:,.2f}".removesuffix(".00")
             for key, n in {**report, **latency}.items()
             if isinstance(n, (int, float)) or n is None and key != "latency_ms"}
@@ -11039,23 +11039,9 @@ def _on_machine(environ: Mapping[str, str]) -> Iterator[Finding]:
                    "tokens", (cost > TOOL_TOKENS, "note", "shorten their descriptions"))
 
 
-def _on_model(recorded: str) -> Finding:
-    """fastembed and its model, which only a store that records them needs."""
-    from importlib.util import find_spec
-    default = FastEmbedProvider()
-    place = default.model_path or default.cache_dir
-    installed = find_spec("fastembed") is not None
-    held = any(name.endswith(".onnx") for *_, names in os.walk(place) for name in names)
-    return _finding("embedder", f"fastembed {'' if installed else 'not '}installed, "
-                    f"{'a' if held else 'no'} model in {place}; the store uses {recorded}", (
-        recorded.startswith("fastembed:") and not (installed and held), "problem", "words only "
-        "until then: pip install 'realmemory[local]'; once online `realmemory serve --embedder "
-        "local`, or set REALMEMORY_MODEL_PATH"))
-
-
 def _in_store(folder: str) -> Iterator[Finding]:
     """The store: who may read it, whether it opens, and what is in it."""
-    path, recorded = os.path.join(folder, Store.FILE), HashingEmbedder().name
+    path = os.path.join(folder, Store.FILE)
     if not os.path.lexists(path):
         yield Finding("note", "store", f"none at {path}", "`realmemory remember` makes one")
         return
@@ -11065,11 +11051,9 @@ def _in_store(folder: str) -> Iterator[Finding]:
     try:
         with Hippocampus.open(folder, read_only=True, timeout_s=1.0) as hippo:
             yield from _of_brain(hippo)
-            recorded = hippo.store.embedder
     except RealMemoryError as error:
         yield Finding("note" if isinstance(error, ReadOnly) else "problem", "store", str(error),
                       "as it says; any command that writes brings an older store up to date")
-    yield _on_model(recorded)
 
 
 def _of_brain(hippo: Hippocampus) -> Iterator[Finding]:
@@ -11090,6 +11074,14 @@ def _of_brain(hippo: Hippocampus) -> Iterator[Finding]:
     last = "".join(f", last: {one_line(row[0] or '', 200)}" for row in failed[:1])
     yield _finding("hooks", f"{len(failed)} failed in a week{last}", (
         failed, "problem", "mend what the message names"))
+    try:
+        hippo.model()       # is loaded where the store records one
+        off = hippo.turned_off
+    except EmbedderMismatch as error:
+        off = str(error)
+    yield _finding("embedder", off or store.embedder, (
+        off, "problem", "words only until then: pip install 'realmemory[local]'; once "
+        "online `realmemory serve --embedder local`, or set REALMEMORY_MODEL_PATH"))
 
 
 def _canary() -> Finding:
