@@ -8810,9 +8810,9 @@ _CHARTS = {  # title: note, series, rows of (day or milliseconds, series, count)
 _DOTS = f"""SELECT id, scope_id, kind, strength, pinned, reinforced_at, created_at,
     substr(text, 1, 200) AS text FROM traces WHERE valid_to IS NULL AND quarantined = 0
     AND scope_id {SQL_IN} ORDER BY id * 2654435761 % 4294967296 LIMIT {DOTS}"""
-_BEST_LINKED = f"""SELECT id FROM traces LEFT JOIN (SELECT src AS id, weight + eligible AS w
-    FROM links UNION ALL SELECT dst, weight + eligible FROM links) USING(id)
-    WHERE scope_id {SQL_IN} AND valid_to IS NULL GROUP BY 1 ORDER BY sum(w) DESC, 1 LIMIT 1"""
+_BEST_LINKED = f"""SELECT id FROM (SELECT src AS id, weight + eligible AS w FROM links UNION ALL
+    SELECT dst, weight + eligible FROM links) JOIN traces USING(id) WHERE scope_id {SQL_IN}
+    AND valid_to IS NULL GROUP BY 1 ORDER BY sum(w) DESC, 1 LIMIT 1"""
 _NODES = f"""SELECT id, kind, substr(text, 1, 400) AS text FROM traces
     WHERE id {SQL_IN} AND scope_id {SQL_IN}"""
 _STYLE = """
@@ -8943,10 +8943,11 @@ def _curves(brain: _Brain, rows: Sequence[sqlite3.Row]) -> str:
 
 
 def _association(brain: _Brain, scopes: Sequence[int], around: int | None) -> str:
-    """The graph around a trace, else around the best linked or the oldest one: at most RINGS traces
+    """The graph around a trace, else around the best linked or the newest one: at most RINGS traces
     one and two links away, each beside the one that it is linked to most."""
     store, asked = brain.store, to_json(scopes)
-    around = around or store.value(_BEST_LINKED, asked)
+    around = around or store.value(_BEST_LINKED, asked) or store.value(
+        f"SELECT max(id) FROM traces WHERE scope_id {SQL_IN}", asked)
     if around is None:
         return _card("Associations", "What is used together is bound together.")
     graph = store.graph([around], brain.clock())
