@@ -9007,7 +9007,7 @@ def report_page(hippo: Hippocampus, scope: str | None = None, *, all_scopes: boo
         ("reinforced", "Said or rewarded again and again."),
         ("fading", "The weakest: what is not used goes dormant."),
         ("traces", "Traces by kind, state and scope."))]
-    tiles = "".join(f"<div><dt>{name}</dt><dd>{_safe(n)}</dd></div>"
+    tiles = "".join(f"<div><dt>{name}</dt><dd>{_safe(n, 12)}</dd></div>"
                     for name, n in report_figures(report).items())
     place = "all projects" if all_scopes else f"project {scope}" if scope else "global"
     head = (f"<p>{_safe(place)}, {day_of(now)}, {_safe(report['store'], 400)}</p>"
