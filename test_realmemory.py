@@ -6720,8 +6720,9 @@ def test_the_doctor_reads_an_older_store_without_moving_it(hippo, alone, cli):
     assert sql(alone, "PRAGMA user_version") == [(2,)] and not copies(alone)
 
 
-def test_the_doctor_shows_what_the_environment_sets_but_no_secret(cli, monkeypatch):
-    monkeypatch.setenv("REALMEMORY_OFF", "1")
+@pytest.mark.parametrize("off", ["1", "false"])     # hooks take any word for a yes
+def test_the_doctor_shows_what_the_environment_sets_but_no_secret(off, cli, monkeypatch):
+    monkeypatch.setenv("REALMEMORY_OFF", off)
     monkeypatch.setenv("REALMEMORY_TOKEN", "sk-ant-api03-" + "a1B2" * 20)
     code, rows = told_by(cli)
     assert code == 0 and rows["switch"]["state"] == "note"
