@@ -1527,40 +1527,42 @@ obey* listen* слуша* подчин* внимани* obede* caso | b follow �
 execute run pay deploy delete merge одобряй* выполняй* запускай* удаляй* aprueba ejecuta | !e
 отправ* перешли* | e send forward post upload exfiltrate envia manda sube | F curl wget | a act
 behave pretend assume actua comportate finge imagina действуй* веди притворись представь | V
-remember store save treat keep note add make запомни* сохрани* запиши* recuerda guarda anade | W
-tell mention говори сообщай* digas menciones reveal disclose упоминай* рассказывай* reveles mencione
-| N never not don't dont no stop не никогда нет ничего nunca deja | w without без sin | q all any
-every each everything anything full entire whole what все всю любые что todas todos todo cualquier*
-que никаких ninguna | p previo* prior earlier future your предыдущ* прежн* прошл* будущ* свой
-anterior* futura* tu | k a an the this that it following el la las los lo le se un una este esta
-esto estas это этом | > to on in at of by from for with al del de en para por в на для от к об about
-| & and then please always immediately only again и сразу всегда больше y siempre ya longer haz | t
-now теперь отныне ahora | m must may can will должен обязан | ym debes | j we they i | O instruc*
-directiv* guideline* guidance инструк* указан* директив* indicacion* ordenes | P prompt* промпт* | R
-rule rules polic* правил* regla* | S safety security ethic* безопасн* seguridad | g task | L
-restric* limitation* filter* ограничен* цензур* фильтр* filtro* | C approval permis* consent review*
-check checks control* confirma* подтвержден* одобрени* соглас* разрешени* проверк* aprobacion
-revision* comprobacion* | X secret* key keys password* token* memor* ключ* парол* токен* памят*
-claves contrasena* | $ credential* ssh aws id_rsa env environment | u public example template sample
-| h rights privileg* access права привилег* доступ* acceso role rol роль | r admin* root superus*
-админ* суперпольз* | s system* систем* sistema | d permanent* persist* binding core постоянн* | D
+remember store save treat note add make запомни* сохрани* запиши* recuerda guarda anade | 2V keep |
+W tell inform говори сообщай* информируй* рассказывай* digas informes | 0 say mention reveal
+disclose упоминай* menciones reveles mencione | 3N stop | N never not don't dont no не никогда нет
+ничего nunca deja | w without без sin | q all any every each everything anything full entire whole
+what все всю любые что todas todos todo cualquier* que никаких ninguna | p previo* prior earlier
+future your предыдущ* прежн* прошл* будущ* свой anterior* futura* tu | k a an the this that it
+following el la las los lo le se un una este esta esto estas это этом | 1 from от | > to on in at of
+by for with al del de en para por в на для к об при about | & and then please always immediately
+only again и сразу всегда больше y siempre ya longer haz | t now теперь отныне ahora | m must may
+can will должен обязан | ym debes | j we they i | O instruc* directiv* guideline* guidance инструк*
+указан* директив* indicacion* ordenes | P prompt* промпт* | R rule rules polic* правил* regla* | S
+safety security ethic* безопасн* seguridad | g task | L restric* limitation* filter* ограничен*
+цензур* фильтр* filtro* | C approval permis* consent review* check checks control* confirma*
+подтвержден* одобрени* соглас* разрешени* проверк* aprobacion revision* comprobacion* | X secret*
+hidden key keys password* token* memor* ключ* парол* токен* памят* claves contrasena* | $
+credential* ssh aws id_rsa env environment | u public pub example template sample | h rights
+privileg* access права привилег* доступ* acceso role rol роль | r admin* root superus* админ*
+суперпольз* | s system* систем* sistema | d permanent* persist* binding core постоянн* | D
 unrestricted uncensored dan неограничен* дэн | U user user's operator* owner owner's human*
 пользовател* оператор* владел* человек* usuario* operador* | A assistant agent ai model chatbot bot
 ассистент* агент* модел* ии asistente agente ia modelo помощник* | v developer | y you | y= you're
 ты eres | = are is am do was were be been ser обращай* было был | H has have granted имеет есть
 tiene tienes | z as как como | T say* said told want* говор* dice diga | i identi* persona личност*
-| c asking wait* request* спраш* pregunta* pidas esperar | Q void отменен* | n need required hace
-falta | l allowed authorized | o hide скрой ocultaselo oculta ocultalo | Y valid действуют validas |
-f above вышесказан* вышеуказан* вышеизложен* выше arriba | J message messages text line сообщени*
-mensaje* | Z copy append attach email mail скопируй* приложи* copia adjunta adjuntalo
+| c asking wait* request* спраш* pregunta* pidas esperar | 5 scp | Q void отменен* | n need required
+hace falta | l allowed authorized | o hide скрой ocultaselo oculta ocultalo | Y valid действуют
+validas | f above вышесказан* вышеуказан* вышеизложен* выше arriba | J message messages text line
+сообщени* mensaje* | Z copy append attach email mail скопируй* приложи* copia adjunta adjuntalo
 """
 # "«" stands where a clause begins, "»" where "do not" may, "#" for the verb that ignores, "¤" for
 # "without limits", "†" for "the agent may", "◊" for the end of a clause; ~n for n words at most.
 _RULES = r"""
 override #%{0,4}[psSUA]%{0,3}[OP] #k?q%{0,4}O(?!>(?!k?[USps])) «[IK][kq>]{0,3}[pS][kqpsS]{0,2}R
  «[IK][kq]{0,3}(?:UR|R[>k]{1,2}U)
- #[kqp>,/]{0,3}(?:Uc|U[x=Hm]{0,2}T|T[kq]?U) «Iqy=T »N[=x>]?B[>kx&]{0,3}U(?!>)
- »N=?[Bb][kq>]{0,2}(?:O[k>]{0,2}U|p%{0,2}O) (?:«|&)=?N=?b[kqp>]{0,3}(?:s[PJR]|[PJR]>k?s)
+ #[kqp>,/]{0,3}(?:Uc|U[x=Hm]{0,2}[T0]|[T0][kq]?U) «Iqy=T »N[=x>]?B[>kx&]{0,3}U(?!>)
+ »N=?[Bb][kq>]{0,2}(?:O[k>]{0,2}U|p%{0,2}O) (?:«|&)[=3]?N=?b[kqp>]{0,3}(?:s[PJR]|[PJR]>k?s)
+ (?:«|&)3N[kp]{2,3}s[PJR]
  «B?I[>k]{0,2}q[kq>,=J]{0,4}[fp](?=[kJ]{0,2}(?:◊)) «I[>k]{0,2}J?[fp](?=[/&]|$)
  «[kqp]{0,3}(?:[pq][OR]|[OR]p)[=H&]{0,2}(?:Q|Nx?Y)(?=◊)
 persona (?:y=?t|t[>,]{0,2}y|y=)~7(?:D|¤) y=[t>]{0,2}[vr]M «a~6(?:D|¤) «yHNq?L(?=◊)
@@ -1575,9 +1577,11 @@ privilege «k?A[H=]{1,3}~2(?:rh|h~2r|r(?=◊))(?!>[^q]) «k?A(?:m|=l>)(?:K~1SC(?
 exfiltration «e[^Cc]{0,6}(?<!u)(?<!u\$)X(?!x)[^c]{0,6}[>k]{1,2}@ (?<![Nj])e[^Cc]{0,4}pX~4[>k]{1,2}@
  «e[kp]{0,2}q[kp]?G~3[>k]{1,2}@ «>?t~6U~10e~3[>k]{1,2}@
  (?:e|«Z)~4(?<!u)\$(?!u)~6[>k]@ (?<!u)\$(?!u)~2&!?ek?[>k]{1,2}@ F~8\$~3@ \$~3F~8@
-concealment »N[Nk=]{0,2}W(?:q[>k]{0,2})?[>k]{0,3}U(?=◊|[>k&q]) «o[k>]{1,3}U «Vk?X>k?U
+ 5[^j]{0,3}\$\$>?@ 5k?x?X[>k]{1,2}@
+concealment »N[Nk=]{0,2}(?:W|0(?=[kq>]*>))(?:q[>k]{0,2})?[>k]{0,3}U(?=◊|[>k&q])
+ «o[k>]{1,3}U «2Vk{0,2}X1k?U «2Vk1k?U
 """
-_TELLING = frozenset("IKBbDLSrWCcVsvQYoA@")  # no rule holds where all of these are missing
+_TELLING = frozenset("IKBbDLSrW0CcVsvQYoA@")  # no rule holds where all of these are missing
 _MARK = r"[^\]\n]{0,30}\]\s{0,9}"
 _TRUST = rf"\[(?:verif|trust|approv|провер|подтвер|довер|confia){_MARK}"
 _FROM = rf"\[(?:source|origin|from|источник|fuente|origen)\s?[:=]{_MARK}"
@@ -1594,9 +1598,13 @@ _FORGED = Regex(r"(?=[<[忽无忘指])(?:" + "|".join(f"(?P<{name}>{pattern})" f
 # An attack that is only quoted, beside a word of those who fend it off, is talk about attacks.
 _QUOTED = Regex("(?:block|detect|filter|reject|catch|flag|inject|phrase|input|фильтр|лов|атак|фраз"
                 "|bloque|filtr|rechaz|frase)[^\n\"'«“`]{0,60}[\"'«“`][^\n\"'»”`]{3,200}[\"'»”`]")
-_READ = Regex(r"\w+(?:['@]\w+|://\S+)*|\.(?!\w)|[!?;:=,\n()\[\]]")
+_READ = Regex(r"(?![bruf]')\w+(?:['@]\w+|://(?:\S*[/=?#](?=\w+(?:\s|$))|\S+))*"   # its last word apart
+              r"|\.(?!\w)|[!?;:=,\n()\[\]]")
 _STOPS = {**dict.fromkeys(".!?;", "."), **dict.fromkeys(",()[]", ","), **dict.fromkeys(":=", ":"),
           "\n": "/"}
+_HEX = "[0-9a-fA-F]"
+_ESCAPE = Regex(rf"\\{{1,8}}(?:u({_HEX}{{4}})|U00({_HEX}{{6}})|u\{{({_HEX}{{1,6}})\}}|[abfnrtv])"
+                rf"|((?:(?:%|\\{{1,8}}x){_HEX}{{2}})+)|&#?\w{{1,32}};?")
 # Cyrillic letters that look Latin are taken for them, in words and vocabulary alike; letters with a
 # gap after each are joined.
 _LOOKS = str.maketrans("аеорсухіѕјԁһӏ", "aeopcyxisjdhl")
@@ -1664,10 +1672,11 @@ def _rules() -> re.Pattern[str]:
     """_RULES as one expression over a sentence's signs; the group that matched names the kind."""
     text = re.sub(r"~(\d+)", r".{0,\1}", _RULES.strip().replace("\n ", " "))
     for mark, meant in (
-            ("»", "(?:«|&|[Ay]m?)=?"), ("«", "(?:^|[,:/]|(?<![Nj])!)[&t]{0,3}"),
+            ("»", "(?:«|&|[Ay]m?)[=3]?"), ("«", "(?:^|[,:/]|(?<![Nj])!)[&t3]{0,3}"),
             ("#", r"(?<![NjL])(?<!^>)(?<![/,]>)[IK]"), ("%", "[kqpsSUA>&,/]"), ("◊", "[,:/&]|$"),
             ("†", "[Ay](?:m|=l>)"), ("¤", "[wN].{0,3}[LS](?!>)")):
         text = text.replace(mark, meant)
+    text = re.sub(r">(?!1)", "[>1]", re.sub(r"(\[[^]]*>)", r"\g<1>1", text))   # "from" is one
     return re.compile("|".join(
         f"(?P<{name}>{'|'.join(rows)})" for name, *rows in map(str.split, text.split("\n"))))
 
@@ -1676,7 +1685,7 @@ def _rules() -> re.Pattern[str]:
 def _sign(word: str) -> str:
     """The sign of one folded word or mark; x for a word without one."""
     if "@" in word or "://" in word:
-        return "@"
+        return "@/"[:1 + (word[-1] in "/=?#")]
     (known, heads), word = _vocabulary(), word.translate(_LOOKS)
     head = next(filter(word.startswith, heads.get(word[:3], ())), "")
     return _STOPS.get(word) or known.get(word) or known.get(f"{head}*", "x")
@@ -1694,12 +1703,40 @@ def _unmasked(text: str) -> str:
     return str(_SPACED.sub(lambda match: re.sub(r"[\W_]", "", match[0]), fold(text)))
 
 
-def _planted(plain: str) -> str:
-    """What kind of planted directive a plain text holds, or ""."""
-    row = "".join(map(_signs, plain.split(" ")))
-    told = [] if _TELLING.isdisjoint(row) else row.split(".")
-    found = [_FORGED.search(plain), *(_rules().search(sentence) for sentence in told
-                                      if not _TELLING.isdisjoint(sentence))]
+def _stood_for(escape: re.Match[str]) -> str:
+    """What one escape stands for."""
+    said, kind = escape[0], escape.lastindex
+    if said[0] == "&":
+        from html import unescape
+        return unescape(said)
+    if kind == 4:
+        octets = bytes.fromhex(re.sub(r"%|\\+x", "", said))
+        with suppress(UnicodeDecodeError):
+            return octets.decode()
+        return octets.decode("latin-1")
+    if kind:
+        return chr(min(int(escape[kind], 16), sys.maxunicode))
+    return " " if said[-1] in "abt" else "\n"
+
+
+def unescaped(text: str) -> str:
+    """The text with the escapes of JSON, Python, HTML and URLs read, three deep.  O(length).
+
+    >>> unescaped("\\u0438 \\\\u0438 &amp;#73; a%20b")
+    'и и I a b'
+    """
+    for _ in range(3):
+        if any(sign in text for sign in "\\&%"):
+            text = storable(_ESCAPE.sub(_stood_for, text))
+    return text
+
+
+def _planted(readings: Sequence[str]) -> str:
+    """What kind of planted directive the plain readings of a text hold, or ""."""
+    rows = ["".join(map(_signs, plain.split(" "))) for plain in readings]
+    told = dict.fromkeys(part for row in rows if not _TELLING.isdisjoint(row)
+                         for part in row.split(".") if not _TELLING.isdisjoint(part))
+    found = [*map(_FORGED.search, readings), *(_rules().search(part) for part in told)]
     return next((str(match.lastgroup) for match in found if match), "")
 
 
@@ -1711,8 +1748,8 @@ def suspicion(text: str) -> str:
     """
     if not text.isascii() and _HIDDEN.search(text):
         return "hidden characters"
-    plain = _unmasked(text)
-    kind = _planted(plain) and _planted(_QUOTED.sub(" ", plain))
+    readings = [*map(_unmasked, dict.fromkeys((text, unescaped(text))))]    # "\never" is both
+    kind = _planted(readings) and _planted([_QUOTED.sub(" ", plain) for plain in readings])
     return f"directive-shaped text ({kind})" if kind else ""
 
 
@@ -1830,7 +1867,7 @@ def taken_from(text: str, held: str) -> bool:
         return map(" ".join, zip(words, words[1:], words[2:], strict=False))
 
     new, old = ([" ".join(re.findall(r"\w+", fold(part))) for part in _SENTENCE.split(one)]
-                for one in (text, held))
+                for one in (unescaped(text), unescaped(held)))
     if not {run for run in threes(new) if len(run) > 11}.isdisjoint(threes(old)):
         return True
     pairs = ((new, " ".join(old)), (old, " ".join(new))) if len(text) <= _ECHO_CHARS else ()
