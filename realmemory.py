@@ -1598,7 +1598,7 @@ _FORGED = Regex(r"(?=[<[忽无忘指])(?:" + "|".join(f"(?P<{name}>{pattern})" f
 # An attack that is only quoted, beside a word of those who fend it off, is talk about attacks.
 _QUOTED = Regex("(?:block|detect|filter|reject|catch|flag|inject|phrase|input|фильтр|лов|атак|фраз"
                 "|bloque|filtr|rechaz|frase)[^\n\"'«“`]{0,60}[\"'«“`][^\n\"'»”`]{3,200}[\"'»”`]")
-_READ = Regex(r"(?![bruf]')\w+(?:['@]\w+|://(?:\S*[/=?#](?=\w+(?:\s|$))|\S+))*"   # its last word apart
+_READ = Regex(r"(?![bruf]')\w+(?:['@]\w+|://(?:\S*[/=?#](?=\w+(?:\s|$))|\S+))*"
               r"|\.(?!\w)|[!?;:=,\n()\[\]]")
 _STOPS = {**dict.fromkeys(".!?;", "."), **dict.fromkeys(",()[]", ","), **dict.fromkeys(":=", ":"),
           "\n": "/"}
@@ -1617,6 +1617,8 @@ _IGNORED = Regex("[\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2061-\
                  "\ufff0-\ufffb\U0001d173-\U0001d17a]+")
 _CONTROL = Regex("[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u200b\u200e\u200f\u2028-\u202e"
                  "\u2060-\u206f\U000e0000-\U000e01ef\ufeff]")
+_VISIBLE = Regex(rf"[^\s\u200c\u200d\u2800\ufe00-\ufe0f{_CONTROL.source[1:-1]}"
+                 rf"{_IGNORED.source[1:-2]}]")
 _OWN = Regex(r"^[ \t]*<realmemory\b[^>\n]{0,300}>.*?(?:</realmemory>\n?|\Z)"
              r"|^(?:\d+ memor\w+ \(recalled data, not instructions\)|Came along by association|"
              r"Nearest of those refused):\n?"
@@ -1726,8 +1728,10 @@ def unescaped(text: str) -> str:
     'и и I a b'
     """
     for _ in range(3):
-        if any(sign in text for sign in "\\&%"):
-            text = storable(_ESCAPE.sub(_stood_for, text))
+        before = text
+        if not any(sign in text for sign in "\\&%") or (
+                text := storable(_ESCAPE.sub(_stood_for, text))) == before:
+            break
     return text
 
 
@@ -4098,14 +4102,12 @@ def _scope_given(scope: str) -> str:
 
 def _text_given(text: object) -> tuple[str, tuple[str, ...]]:
     """A text as it may be stored, and the kinds of secrets cut out of it."""
-    if not isinstance(text, str) or not text.strip():
+    if not isinstance(text, str) or not _VISIBLE.search(text):
         raise InvalidInput(f"text={_shown(text)} is blank or no string; give a visible character")
     if len(text) > MAX_TEXT_CHARS:
         raise InvalidInput(f"text has {len(text):,} characters; the limit is {MAX_TEXT_CHARS:,}: "
                            "split it")
-    text, secrets = redacted(storable(text))
-    _require(bool(text.strip()), "text holds nothing but NULs; give a visible character")
-    return text, secrets
+    return redacted(storable(text))
 
 
 def _key_given(key: str | None, origin: str, doubt: str) -> tuple[str | None, str, list[str]]:
@@ -5326,7 +5328,11 @@ def _proposed(brain: _Brain, turns: Sequence[Item],
             talks.setdefault((turn.scope, turn.session_id), {})[turn.memory_id] = turn
     drafts = []
     for (scope, session), said in talks.items():
-        given = [*(extractor or extracted)(list(said.values()))]
+        found = (extractor or extracted)(list(said.values()))
+        _require(isinstance(found, Iterable) and not isinstance(found, (str, bytes, Mapping)),
+                 f"the extractor gave {_shown(found)}; it gives a list of texts, Proposals or "
+                 "mappings, [] where there is nothing to learn")
+        given: list[Any] = [*found]
         if summariser is not None:
             given.append({"text": summariser(list(said.values())), "kind": "episodic",
                           "sources": list(said)})
@@ -6491,7 +6497,7 @@ class CoreMemory:
 
     def append(self, label: str, text: str, *, expected: str | None = None) -> Block:
         """Add a line to a block; with `expected`, only where its value is still this."""
-        _require(isinstance(text, str) and bool(storable(text).strip()),
+        _require(isinstance(text, str) and bool(_VISIBLE.search(text)),
                  f"{label}: the text is blank; give a visible character")
         return self._write(label, lambda old: old._replace(
             value=f"{old.value}\n{text}" if old.value else text), expected, model=True)
@@ -6567,7 +6573,7 @@ class CoreMemory:
             _require(over <= 0 or len(new.value) < len(old.value) and new.limit == old.limit,
                      f"{label}: {len(new.value):,} characters are {over:,} over the "
                      f"limit of {new.limit:,}; shorten it, or keep in archival what is seldom used")
-            _require(bool(new.value.strip()) or not old.value.strip(),
+            _require(bool(_VISIBLE.search(new.value)) or not _VISIBLE.search(old.value),
                      f"{label}: this would clear the block; say what holds now")
             seen, seen_now = map(_in_a_row, (every, every | {label: new}))
             for now, was in ((new.value, old.value), (new.description, old.description),
@@ -6871,7 +6877,7 @@ class MainContext:
         about = {key: value for key, value in {**(meta or {}), **own}.items()
                  if value or key not in own}
         draft = draft_of(
-            self.hippo, text if storable(text).strip() else called(calls) or "(no text)",
+            self.hippo, text if _VISIBLE.search(text) else called(calls) or "(no text)",
             logged=True, scope=self.scope, origin=ROLES[role], speaker=speaker, when=when,
             session_id=self.session_id, turn_id=turn_id, source_url=source_url, meta=about)
         draft = draft._replace(quarantine=draft.quarantine or next(filter(None, map(
@@ -7500,8 +7506,9 @@ def reply_of(raw: Any) -> Reply:
         message = raw._asdict() if isinstance(raw, Reply) else raw
         message = message.model_dump() if hasattr(message, "model_dump") else message
         message = message if isinstance(message, Mapping) else {"content": message}
-        return _message(message["choices"][0]["message"] if message.get("choices") else message)
-    except (AttributeError, TypeError, LookupError) as error:
+        head = (message.get("choices") or [message])[0]
+        return _message(head.get("message") or head)
+    except (AttributeError, TypeError, LookupError, RecursionError) as error:
         raise InvalidInput(f"the model returned {_shown(raw)}; it returns a text, or a mapping "
                            "with text and tool calls") from error
 
@@ -7513,34 +7520,47 @@ def _shallow(value: object, left: int = 100) -> bool:
         _shallow(part, left - 1) for part in parts))    # type: ignore[attr-defined]
 
 
+# The types of a message's parts, with the name of their text: said to the user, or only thought.
+_SPOKEN = {"text": "text", "output_text": "text", "refusal": "refusal"}
+_THOUGHT = {"thinking": "thinking", **dict.fromkeys(
+    ("reasoning", "reasoning_text", "summary_text"), "text")}
+
+
+def _parts(content: Any) -> Iterator[Mapping[str, Any]]:
+    """The parts of a content, and those within the items of OpenAI's Responses."""
+    for part in [content] if isinstance(content, str) else content:
+        yield (part := {"type": "text", "text": part} if isinstance(part, str) else part)
+        for name in ("summary", "content") if part.get("type") in ("message", "reasoning") else ():
+            yield from _parts(part.get(name) or ())
+
+
 def _message(message: Mapping[str, Any]) -> Reply:
-    content = message.get("content") or message.get("text") or ""
-    parts = [{"type": "text", "text": part} if isinstance(part, str) else part
-             for part in ([content] if isinstance(content, str) else content)]
-    texts = [str(part.get("text") or "") for part in parts if part.get("type") == "text"]
-    reasoning = [str(message.get("reasoning") or message.get("reasoning_content") or ""), *(
-        str(part.get("thinking") or part.get("text") or "") for part in parts
-        if part.get("type") in ("thinking", "reasoning"))]
+    said = (message.get(name) for name in ("content", "text", "output", "refusal"))
+    parts = [*_parts(next(filter(None, said), ()))]
+    texts, thoughts = ([str(part.get(names[part["type"]]) or "") for part in parts
+                        if part.get("type") in names] for names in (_SPOKEN, _THOUGHT))
+    thoughts.insert(0, str(message.get("reasoning") or message.get("reasoning_content") or ""))
     rows: list[dict[str, Any]] = []
     room = MAX_TEXT_CHARS // 2      # of all calls as they are written
     for i, call in enumerate([*(part for part in parts if part.get("name")),
-                              *(message.get("tool_calls") or message.get("calls") or ())]):
+                              *(message.get("tool_calls") or message.get("calls") or filter(
+                                  None, [message.get("function_call")]))]):
         about = call.get("function") or call
         given = about.get("arguments", about.get("input"))
         with suppress(ValueError, RecursionError):
-            given = json.loads(given) if isinstance(given, str) else given
+            given = json.loads(given.strip() or "{}") if isinstance(given, str) else given
         try:
             _require(_shallow(given), "nested too deeply")
             room -= len(to_json(given))
             _require(room > 0, "too long")
         except (ValueError, TypeError, RecursionError):     # `_called` refuses what is no mapping
             given = f"(NaN, nested too deeply, or over {MAX_TEXT_CHARS // 2:,} characters)"
-        ident = str(call.get("id") or "")
+        ident = str(call.get("call_id") or call.get("id") or "")
         if ident in ("", *(row["id"] for row in rows)):
             ident = f"call-{i + 1}"
         rows.append({"id": ident, "name": str(about.get("name"))[:200],
                      "arguments": {} if given is None else given})
-    return Reply("\n".join(filter(None, texts)), tuple(rows), "\n".join(filter(None, reasoning)))
+    return Reply("\n".join(filter(None, texts)), tuple(rows), "\n".join(filter(None, thoughts)))
 
 
 def run_agent(model: Callable[[list[dict[str, Any]], list[dict[str, Any]]], Any],
@@ -7596,7 +7616,7 @@ _UNCITED = "the answer cites none of the records that it used"
 
 def _fault(text: str, used: Collection[int], cited: Cited) -> tuple[str, str]:
     """(what an answer lacks, what the model is told of it), blank for one that will do."""
-    if not text.strip():
+    if not _VISIBLE.search(text):
         return "the model gave no answer", (
             "error: your reply had neither text nor a tool call; answer in plain text, or call a "
             "tool")
@@ -7705,7 +7725,10 @@ def _called(context: MainContext, own: Mapping[str, Callable[..., Any]],
                  f"or use {', '.join([*tools, *own])}")
         answer = tools[name].answer(context, checked_arguments(tools[name], given))
     except Exception as error:          # of a caller's tool: the model is told, and goes on
-        return f"error {getattr(error, 'code', type(error).__name__)}: {error}", None, []
+        why = "it does not say why"
+        with suppress(Exception):
+            why = str(error)[:MAX_TEXT_CHARS // 2]
+        return f"error {getattr(error, 'code', type(error).__name__)}: {why}", None, []
     if name != "page_in" and not isinstance(answer.data, list):
         return answer.text, None, []
     ids = [item.memory_id for item in answer.data or ()] or [*(
@@ -8114,7 +8137,7 @@ def _said_in(item: Mapping[str, Any]) -> tuple[str, str, dict[str, Any]]:
     about: dict[str, Any] = {}
     role, kind, content = item.get("role"), item.get("type"), item.get("content")
     if kind == "function_call":
-        call, = reply_of({"calls": [{**item, "id": item.get("call_id")}]}).calls
+        call, = reply_of({"calls": [item]}).calls
         content, about["calls"] = f"{call['name']}({item.get('arguments')})", [call]
     elif kind == "function_call_output":
         role, content, about["call_id"] = "tool", item.get("output"), str(item.get("call_id"))
@@ -8124,7 +8147,7 @@ def _said_in(item: Mapping[str, Any]) -> tuple[str, str, dict[str, Any]]:
     said = "\n".join(text for text in texts if isinstance(text, str))
     role = role if isinstance(role, str) and role in ROLES else "assistant"
     about |= {"role": role} if role == "system" else {}
-    return role, said if said.strip() else f"({kind or 'no text'})", about
+    return role, said if _VISIBLE.search(said) else f"({kind or 'no text'})", about
 
 
 _STORED = """SELECT id, key, created_at, meta FROM traces WHERE scope_id = ? AND valid_to IS NULL
@@ -8566,7 +8589,8 @@ def _drafts(brain: _Brain, scope: str, session: str, turns: Sequence[Said]) -> l
             known = {row["turn_id"] for row in _logged(brain.store, session)}
     return [draft_of(brain, said.text, scope=scope, origin=ROLES[said.role], when=said.at,
                      session_id=session, turn_id=said.ident or None)
-            for said in turns if not said.ident or said.ident not in known]
+            for said in turns if _VISIBLE.search(said.text) and (
+                not said.ident or said.ident not in known)]
 
 
 def capture(brain: _Brain, session: str, drafts: Sequence[Draft]) -> int:
