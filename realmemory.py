@@ -7542,7 +7542,8 @@ def _message(message: Mapping[str, Any]) -> Reply:
     thoughts.insert(0, str(message.get("reasoning") or message.get("reasoning_content") or ""))
     rows: list[dict[str, Any]] = []
     room = MAX_TEXT_CHARS // 2      # of all calls as they are written
-    for i, call in enumerate([*(part for part in parts if part.get("name")),
+    for i, call in enumerate([*(part for part in parts if part.get("name")
+                                or part.get("type") in ("tool_use", "function_call")),
                               *(message.get("tool_calls") or message.get("calls") or filter(
                                   None, [message.get("function_call")]))]):
         about = call.get("function") or call
@@ -7725,10 +7726,10 @@ def _called(context: MainContext, own: Mapping[str, Callable[..., Any]],
                  f"or use {', '.join([*tools, *own])}")
         answer = tools[name].answer(context, checked_arguments(tools[name], given))
     except Exception as error:          # of a caller's tool: the model is told, and goes on
-        why = "it does not say why"
-        with suppress(Exception):
-            why = str(error)[:MAX_TEXT_CHARS // 2]
-        return f"error {getattr(error, 'code', type(error).__name__)}: {why}", None, []
+        told = f"error {type(error).__name__}: it does not say why"
+        with suppress(Exception):       # its __str__ is the caller's, too
+            told = f"error {getattr(error, 'code', type(error).__name__)}: {error}"
+        return told[:MAX_TEXT_CHARS], None, []
     if name != "page_in" and not isinstance(answer.data, list):
         return answer.text, None, []
     ids = [item.memory_id for item in answer.data or ()] or [*(
