@@ -1556,40 +1556,42 @@ obey* listen* слуша* подчин* внимани* obede* caso | b follow �
 execute run pay deploy delete merge одобряй* выполняй* запускай* удаляй* aprueba ejecuta | !e
 отправ* перешли* | e send forward post upload exfiltrate envia manda sube | F curl wget | a act
 behave pretend assume actua comportate finge imagina действуй* веди притворись представь | V
-remember store save treat keep note add make запомни* сохрани* запиши* recuerda guarda anade | W
-tell mention говори сообщай* digas menciones reveal disclose упоминай* рассказывай* reveles mencione
-| N never not don't dont no stop не никогда нет ничего nunca deja | w without без sin | q all any
-every each everything anything full entire whole what все всю любые что todas todos todo cualquier*
-que никаких ninguna | p previo* prior earlier future your предыдущ* прежн* прошл* будущ* свой
-anterior* futura* tu | k a an the this that it following el la las los lo le se un una este esta
-esto estas это этом | > to on in at of by from for with al del de en para por в на для от к об about
-| & and then please always immediately only again и сразу всегда больше y siempre ya longer haz | t
-now теперь отныне ahora | m must may can will должен обязан | ym debes | j we they i | O instruc*
-directiv* guideline* guidance инструк* указан* директив* indicacion* ordenes | P prompt* промпт* | R
-rule rules polic* правил* regla* | S safety security ethic* безопасн* seguridad | g task | L
-restric* limitation* filter* ограничен* цензур* фильтр* filtro* | C approval permis* consent review*
-check checks control* confirma* подтвержден* одобрени* соглас* разрешени* проверк* aprobacion
-revision* comprobacion* | X secret* key keys password* token* memor* ключ* парол* токен* памят*
-claves contrasena* | $ credential* ssh aws id_rsa env environment | u public example template sample
-| h rights privileg* access права привилег* доступ* acceso role rol роль | r admin* root superus*
-админ* суперпольз* | s system* систем* sistema | d permanent* persist* binding core постоянн* | D
+remember store save treat note add make запомни* сохрани* запиши* recuerda guarda anade | 2V keep |
+W tell inform говори сообщай* информируй* рассказывай* digas informes | 0 say mention reveal
+disclose упоминай* menciones reveles mencione | 3N stop | N never not don't dont no не никогда нет
+ничего nunca deja | w without без sin | q all any every each everything anything full entire whole
+what все всю любые что todas todos todo cualquier* que никаких ninguna | p previo* prior earlier
+future your предыдущ* прежн* прошл* будущ* свой anterior* futura* tu | k a an the this that it
+following el la las los lo le se un una este esta esto estas это этом | 1 from от | > to on in at of
+by for with al del de en para por в на для к об при about | & and then please always immediately
+only again и сразу всегда больше y siempre ya longer haz | t now теперь отныне ahora | m must may
+can will должен обязан | ym debes | j we they i | O instruc* directiv* guideline* guidance инструк*
+указан* директив* indicacion* ordenes | P prompt* промпт* | R rule rules polic* правил* regla* | S
+safety security ethic* безопасн* seguridad | g task | L restric* limitation* filter* ограничен*
+цензур* фильтр* filtro* | C approval permis* consent review* check checks control* confirma*
+подтвержден* одобрени* соглас* разрешени* проверк* aprobacion revision* comprobacion* | X secret*
+hidden key keys password* token* memor* ключ* парол* токен* памят* claves contrasena* | $
+credential* ssh aws id_rsa env environment | u public pub example template sample | h rights
+privileg* access права привилег* доступ* acceso role rol роль | r admin* root superus* админ*
+суперпольз* | s system* систем* sistema | d permanent* persist* binding core постоянн* | D
 unrestricted uncensored dan неограничен* дэн | U user user's operator* owner owner's human*
 пользовател* оператор* владел* человек* usuario* operador* | A assistant agent ai model chatbot bot
 ассистент* агент* модел* ии asistente agente ia modelo помощник* | v developer | y you | y= you're
 ты eres | = are is am do was were be been ser обращай* было был | H has have granted имеет есть
 tiene tienes | z as как como | T say* said told want* говор* dice diga | i identi* persona личност*
-| c asking wait* request* спраш* pregunta* pidas esperar | Q void отменен* | n need required hace
-falta | l allowed authorized | o hide скрой ocultaselo oculta ocultalo | Y valid действуют validas |
-f above вышесказан* вышеуказан* вышеизложен* выше arriba | J message messages text line сообщени*
-mensaje* | Z copy append attach email mail скопируй* приложи* copia adjunta adjuntalo
+| c asking wait* request* спраш* pregunta* pidas esperar | 5 scp | Q void отменен* | n need required
+hace falta | l allowed authorized | o hide скрой ocultaselo oculta ocultalo | Y valid действуют
+validas | f above вышесказан* вышеуказан* вышеизложен* выше arriba | J message messages text line
+сообщени* mensaje* | Z copy append attach email mail скопируй* приложи* copia adjunta adjuntalo
 """
 # "«" stands where a clause begins, "»" where "do not" may, "#" for the verb that ignores, "¤" for
 # "without limits", "†" for "the agent may", "◊" for the end of a clause; ~n for n words at most.
 _RULES = r"""
 override #%{0,4}[psSUA]%{0,3}[OP] #k?q%{0,4}O(?!>(?!k?[USps])) «[IK][kq>]{0,3}[pS][kqpsS]{0,2}R
  «[IK][kq]{0,3}(?:UR|R[>k]{1,2}U)
- #[kqp>,/]{0,3}(?:Uc|U[x=Hm]{0,2}T|T[kq]?U) «Iqy=T »N[=x>]?B[>kx&]{0,3}U(?!>)
- »N=?[Bb][kq>]{0,2}(?:O[k>]{0,2}U|p%{0,2}O) (?:«|&)=?N=?b[kqp>]{0,3}(?:s[PJR]|[PJR]>k?s)
+ #[kqp>,/]{0,3}(?:Uc|U[x=Hm]{0,2}[T0]|[T0][kq]?U) «Iqy=T »N[=x>]?B[>kx&]{0,3}U(?!>)
+ »N=?[Bb][kq>]{0,2}(?:O[k>]{0,2}U|p%{0,2}O) (?:«|&)[=3]?N=?b[kqp>]{0,3}(?:s[PJR]|[PJR]>k?s)
+ (?:«|&)3N[kp]{2,3}s[PJR]
  «B?I[>k]{0,2}q[kq>,=J]{0,4}[fp](?=[kJ]{0,2}(?:◊)) «I[>k]{0,2}J?[fp](?=[/&]|$)
  «[kqp]{0,3}(?:[pq][OR]|[OR]p)[=H&]{0,2}(?:Q|Nx?Y)(?=◊)
 persona (?:y=?t|t[>,]{0,2}y|y=)~7(?:D|¤) y=[t>]{0,2}[vr]M «a~6(?:D|¤) «yHNq?L(?=◊)
@@ -1604,9 +1606,11 @@ privilege «k?A[H=]{1,3}~2(?:rh|h~2r|r(?=◊))(?!>[^q]) «k?A(?:m|=l>)(?:K~1SC(?
 exfiltration «e[^Cc]{0,6}(?<!u)(?<!u\$)X(?!x)[^c]{0,6}[>k]{1,2}@ (?<![Nj])e[^Cc]{0,4}pX~4[>k]{1,2}@
  «e[kp]{0,2}q[kp]?G~3[>k]{1,2}@ «>?t~6U~10e~3[>k]{1,2}@
  (?:e|«Z)~4(?<!u)\$(?!u)~6[>k]@ (?<!u)\$(?!u)~2&!?ek?[>k]{1,2}@ F~8\$~3@ \$~3F~8@
-concealment »N[Nk=]{0,2}W(?:q[>k]{0,2})?[>k]{0,3}U(?=◊|[>k&q]) «o[k>]{1,3}U «Vk?X>k?U
+ 5[^j]{0,3}\$\$>?@ 5k?x?X[>k]{1,2}@
+concealment »N[Nk=]{0,2}(?:W|0(?=[kq>]*>))(?:q[>k]{0,2})?[>k]{0,3}U(?=◊|[>k&q])
+ «o[k>]{1,3}U «2Vk{0,2}X1k?U «2Vk1k?U
 """
-_TELLING = frozenset("IKBbDLSrWCcVsvQYoA@")  # no rule holds where all of these are missing
+_TELLING = frozenset("IKBbDLSrW0CcVsvQYoA@")  # no rule holds where all of these are missing
 _MARK = r"[^\]\n]{0,30}\]\s{0,9}"
 _TRUST = rf"\[(?:verif|trust|approv|провер|подтвер|довер|confia){_MARK}"
 _FROM = rf"\[(?:source|origin|from|источник|fuente|origen)\s?[:=]{_MARK}"
@@ -1623,9 +1627,13 @@ _FORGED = Regex(r"(?=[<[忽无忘指])(?:" + "|".join(f"(?P<{name}>{pattern})" f
 # An attack that is only quoted, beside a word of those who fend it off, is talk about attacks.
 _QUOTED = Regex("(?:block|detect|filter|reject|catch|flag|inject|phrase|input|фильтр|лов|атак|фраз"
                 "|bloque|filtr|rechaz|frase)[^\n\"'«“`]{0,60}[\"'«“`][^\n\"'»”`]{3,200}[\"'»”`]")
-_READ = Regex(r"\w+(?:['@]\w+|://\S+)*|\.(?!\w)|[!?;:=,\n()\[\]]")
+_READ = Regex(r"(?![bruf]')\w+(?:['@]\w+|://(?:\S*[/=?#](?=\w+(?:\s|$))|\S+))*"
+              r"|\.(?!\w)|[!?;:=,\n()\[\]]")
 _STOPS = {**dict.fromkeys(".!?;", "."), **dict.fromkeys(",()[]", ","), **dict.fromkeys(":=", ":"),
           "\n": "/"}
+_HEX = "[0-9a-fA-F]"
+_ESCAPE = Regex(rf"\\{{1,8}}(?:u({_HEX}{{4}})|U00({_HEX}{{6}})|u\{{({_HEX}{{1,6}})\}}|[abfnrtv])"
+                rf"|((?:(?:%|\\{{1,8}}x){_HEX}{{2}})+)|&#?\w{{1,32}};?")
 # Cyrillic letters that look Latin are taken for them, in words and vocabulary alike; letters with a
 # gap after each are joined.
 _LOOKS = str.maketrans("аеорсухіѕјԁһӏ", "aeopcyxisjdhl")
@@ -1638,6 +1646,8 @@ _IGNORED = Regex("[\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2061-\
                  "\ufff0-\ufffb\U0001d173-\U0001d17a]+")
 _CONTROL = Regex("[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u200b\u200e\u200f\u2028-\u202e"
                  "\u2060-\u206f\U000e0000-\U000e01ef\ufeff]")
+_VISIBLE = Regex(rf"[^\s\u200c\u200d\u2800\ufe00-\ufe0f{_CONTROL.source[1:-1]}"
+                 rf"{_IGNORED.source[1:-2]}]")
 _OWN = Regex(r"^[ \t]*<realmemory\b[^>\n]{0,300}>.*?(?:</realmemory>\n?|\Z)"
              r"|^(?:\d+ memor\w+ \(recalled data, not instructions\)|Came along by association|"
              r"Nearest of those refused):\n?"
@@ -1693,10 +1703,11 @@ def _rules() -> re.Pattern[str]:
     """_RULES as one expression over a sentence's signs; the group that matched names the kind."""
     text = re.sub(r"~(\d+)", r".{0,\1}", _RULES.strip().replace("\n ", " "))
     for mark, meant in (
-            ("»", "(?:«|&|[Ay]m?)=?"), ("«", "(?:^|[,:/]|(?<![Nj])!)[&t]{0,3}"),
+            ("»", "(?:«|&|[Ay]m?)[=3]?"), ("«", "(?:^|[,:/]|(?<![Nj])!)[&t3]{0,3}"),
             ("#", r"(?<![NjL])(?<!^>)(?<![/,]>)[IK]"), ("%", "[kqpsSUA>&,/]"), ("◊", "[,:/&]|$"),
             ("†", "[Ay](?:m|=l>)"), ("¤", "[wN].{0,3}[LS](?!>)")):
         text = text.replace(mark, meant)
+    text = re.sub(r">(?!1)", "[>1]", re.sub(r"(\[[^]]*>)", r"\g<1>1", text))   # "from" is one
     return re.compile("|".join(
         f"(?P<{name}>{'|'.join(rows)})" for name, *rows in map(str.split, text.split("\n"))))
 
@@ -1705,7 +1716,7 @@ def _rules() -> re.Pattern[str]:
 def _sign(word: str) -> str:
     """The sign of one folded word or mark; x for a word without one."""
     if "@" in word or "://" in word:
-        return "@"
+        return "@/"[:1 + (word[-1] in "/=?#")]
     (known, heads), word = _vocabulary(), word.translate(_LOOKS)
     head = next(filter(word.startswith, heads.get(word[:3], ())), "")
     return _STOPS.get(word) or known.get(word) or known.get(f"{head}*", "x")
@@ -1723,12 +1734,42 @@ def _unmasked(text: str) -> str:
     return str(_SPACED.sub(lambda match: re.sub(r"[\W_]", "", match[0]), fold(text)))
 
 
-def _planted(plain: str) -> str:
-    """What kind of planted directive a plain text holds, or ""."""
-    row = "".join(map(_signs, plain.split(" ")))
-    told = [] if _TELLING.isdisjoint(row) else row.split(".")
-    found = [_FORGED.search(plain), *(_rules().search(sentence) for sentence in told
-                                      if not _TELLING.isdisjoint(sentence))]
+def _stood_for(escape: re.Match[str]) -> str:
+    """What one escape stands for."""
+    said, kind = escape[0], escape.lastindex
+    if said[0] == "&":
+        from html import unescape
+        return unescape(said)
+    if kind == 4:
+        octets = bytes.fromhex(re.sub(r"%|\\+x", "", said))
+        with suppress(UnicodeDecodeError):
+            return octets.decode()
+        return octets.decode("latin-1")
+    if kind:
+        return chr(min(int(escape[kind], 16), sys.maxunicode))
+    return " " if said[-1] in "abt" else "\n"
+
+
+def unescaped(text: str) -> str:
+    """The text with the escapes of JSON, Python, HTML and URLs read, three deep.  O(length).
+
+    >>> unescaped("\\u0438 \\\\u0438 &amp;#73; a%20b")
+    'и и I a b'
+    """
+    for _ in range(3):
+        before = text
+        if not any(sign in text for sign in "\\&%") or (
+                text := storable(_ESCAPE.sub(_stood_for, text))) == before:
+            break
+    return text
+
+
+def _planted(readings: Sequence[str]) -> str:
+    """What kind of planted directive the plain readings of a text hold, or ""."""
+    rows = ["".join(map(_signs, plain.split(" "))) for plain in readings]
+    told = dict.fromkeys(part for row in rows if not _TELLING.isdisjoint(row)
+                         for part in row.split(".") if not _TELLING.isdisjoint(part))
+    found = [*map(_FORGED.search, readings), *(_rules().search(part) for part in told)]
     return next((str(match.lastgroup) for match in found if match), "")
 
 
@@ -1740,8 +1781,8 @@ def suspicion(text: str) -> str:
     """
     if not text.isascii() and _HIDDEN.search(text):
         return "hidden characters"
-    plain = _unmasked(text)
-    kind = _planted(plain) and _planted(_QUOTED.sub(" ", plain))
+    readings = [*map(_unmasked, dict.fromkeys((text, unescaped(text))))]    # "\never" is both
+    kind = _planted(readings) and _planted([_QUOTED.sub(" ", plain) for plain in readings])
     return f"directive-shaped text ({kind})" if kind else ""
 
 
@@ -1859,7 +1900,7 @@ def taken_from(text: str, held: str) -> bool:
         return map(" ".join, zip(words, words[1:], words[2:], strict=False))
 
     new, old = ([" ".join(re.findall(r"\w+", fold(part))) for part in _SENTENCE.split(one)]
-                for one in (text, held))
+                for one in (unescaped(text), unescaped(held)))
     if not {run for run in threes(new) if len(run) > 11}.isdisjoint(threes(old)):
         return True
     pairs = ((new, " ".join(old)), (old, " ".join(new))) if len(text) <= _ECHO_CHARS else ()
@@ -4089,14 +4130,12 @@ def _scope_given(scope: str) -> str:
 
 def _text_given(text: object) -> tuple[str, tuple[str, ...]]:
     """A text as it may be stored, and the kinds of secrets cut out of it."""
-    if not isinstance(text, str) or not text.strip():
+    if not isinstance(text, str) or not _VISIBLE.search(text):
         raise InvalidInput(f"text={_shown(text)} is blank or no string; give a visible character")
     if len(text) > MAX_TEXT_CHARS:
         raise InvalidInput(f"text has {len(text):,} characters; the limit is {MAX_TEXT_CHARS:,}: "
                            "split it")
-    text, secrets = redacted(storable(text))
-    _require(bool(text.strip()), "text holds nothing but NULs; give a visible character")
-    return text, secrets
+    return redacted(storable(text))
 
 
 def _key_given(key: str | None, origin: str, doubt: str) -> tuple[str | None, str, list[str]]:
@@ -5312,7 +5351,11 @@ def _proposed(brain: _Brain, turns: Sequence[Item],
             talks.setdefault((turn.scope, turn.session_id), {})[turn.memory_id] = turn
     drafts = []
     for (scope, session), said in talks.items():
-        given = [*(extractor or extracted)(list(said.values()))]
+        found = (extractor or extracted)(list(said.values()))
+        _require(isinstance(found, Iterable) and not isinstance(found, (str, bytes, Mapping)),
+                 f"the extractor gave {_shown(found)}; it gives a list of texts, Proposals or "
+                 "mappings, [] where there is nothing to learn")
+        given: list[Any] = [*found]
         if summariser is not None:
             given.append({"text": summariser(list(said.values())), "kind": "episodic",
                           "sources": list(said)})
@@ -6484,7 +6527,7 @@ class CoreMemory:
 
     def append(self, label: str, text: str, *, expected: str | None = None) -> Block:
         """Add a line to a block; with `expected`, only where its value is still this."""
-        _require(isinstance(text, str) and bool(storable(text).strip()),
+        _require(isinstance(text, str) and bool(_VISIBLE.search(text)),
                  f"{label}: the text is blank; give a visible character")
         return self._write(label, lambda old: old._replace(
             value=f"{old.value}\n{text}" if old.value else text), expected, model=True)
@@ -6560,7 +6603,7 @@ class CoreMemory:
             _require(over <= 0 or len(new.value) < len(old.value) and new.limit == old.limit,
                      f"{label}: {len(new.value):,} characters are {over:,} over the "
                      f"limit of {new.limit:,}; shorten it, or keep in archival what is seldom used")
-            _require(bool(new.value.strip()) or not old.value.strip(),
+            _require(bool(_VISIBLE.search(new.value)) or not _VISIBLE.search(old.value),
                      f"{label}: this would clear the block; say what holds now")
             seen, seen_now = map(_in_a_row, (every, every | {label: new}))
             for now, was in ((new.value, old.value), (new.description, old.description),
@@ -6864,7 +6907,7 @@ class MainContext:
         about = {key: value for key, value in {**(meta or {}), **own}.items()
                  if value or key not in own}
         draft = draft_of(
-            self.hippo, text if storable(text).strip() else called(calls) or "(no text)",
+            self.hippo, text if _VISIBLE.search(text) else called(calls) or "(no text)",
             logged=True, scope=self.scope, origin=ROLES[role], speaker=speaker, when=when,
             session_id=self.session_id, turn_id=turn_id, source_url=source_url, meta=about)
         draft = draft._replace(quarantine=draft.quarantine or next(filter(None, map(
@@ -7494,8 +7537,9 @@ def reply_of(raw: Any) -> Reply:
         message = raw._asdict() if isinstance(raw, Reply) else raw
         message = message.model_dump() if hasattr(message, "model_dump") else message
         message = message if isinstance(message, Mapping) else {"content": message}
-        return _message(message["choices"][0]["message"] if message.get("choices") else message)
-    except (AttributeError, TypeError, LookupError) as error:
+        head = (message.get("choices") or [message])[0]
+        return _message(head.get("message") or head)
+    except (AttributeError, TypeError, LookupError, RecursionError) as error:
         raise InvalidInput(f"the model returned {_shown(raw)}; it returns a text, or a mapping "
                            "with text and tool calls") from error
 
@@ -7507,34 +7551,48 @@ def _shallow(value: object, left: int = 100) -> bool:
         _shallow(part, left - 1) for part in parts))    # type: ignore[attr-defined]
 
 
+# The types of a message's parts, with the name of their text: said to the user, or only thought.
+_SPOKEN = {"text": "text", "output_text": "text", "refusal": "refusal"}
+_THOUGHT = {"thinking": "thinking", **dict.fromkeys(
+    ("reasoning", "reasoning_text", "summary_text"), "text")}
+
+
+def _parts(content: Any) -> Iterator[Mapping[str, Any]]:
+    """The parts of a content, and those within the items of OpenAI's Responses."""
+    for part in [content] if isinstance(content, str) else content:
+        yield (part := {"type": "text", "text": part} if isinstance(part, str) else part)
+        for name in ("summary", "content") if part.get("type") in ("message", "reasoning") else ():
+            yield from _parts(part.get(name) or ())
+
+
 def _message(message: Mapping[str, Any]) -> Reply:
-    content = message.get("content") or message.get("text") or ""
-    parts = [{"type": "text", "text": part} if isinstance(part, str) else part
-             for part in ([content] if isinstance(content, str) else content)]
-    texts = [str(part.get("text") or "") for part in parts if part.get("type") == "text"]
-    reasoning = [str(message.get("reasoning") or message.get("reasoning_content") or ""), *(
-        str(part.get("thinking") or part.get("text") or "") for part in parts
-        if part.get("type") in ("thinking", "reasoning"))]
+    said = (message.get(name) for name in ("content", "text", "output", "refusal"))
+    parts = [*_parts(next(filter(None, said), ()))]
+    texts, thoughts = ([str(part.get(names[part["type"]]) or "") for part in parts
+                        if part.get("type") in names] for names in (_SPOKEN, _THOUGHT))
+    thoughts.insert(0, str(message.get("reasoning") or message.get("reasoning_content") or ""))
     rows: list[dict[str, Any]] = []
     room = MAX_TEXT_CHARS // 2      # of all calls as they are written
-    for i, call in enumerate([*(part for part in parts if part.get("name")),
-                              *(message.get("tool_calls") or message.get("calls") or ())]):
+    for i, call in enumerate([*(part for part in parts if part.get("name")
+                                or part.get("type") in ("tool_use", "function_call")),
+                              *(message.get("tool_calls") or message.get("calls") or filter(
+                                  None, [message.get("function_call")]))]):
         about = call.get("function") or call
         given = about.get("arguments", about.get("input"))
         with suppress(ValueError, RecursionError):
-            given = json.loads(given) if isinstance(given, str) else given
+            given = json.loads(given.strip() or "{}") if isinstance(given, str) else given
         try:
             _require(_shallow(given), "nested too deeply")
             room -= len(to_json(given))
             _require(room > 0, "too long")
         except (ValueError, TypeError, RecursionError):     # `_called` refuses what is no mapping
             given = f"(NaN, nested too deeply, or over {MAX_TEXT_CHARS // 2:,} characters)"
-        ident = str(call.get("id") or "")
+        ident = str(call.get("call_id") or call.get("id") or "")
         if ident in ("", *(row["id"] for row in rows)):
             ident = f"call-{i + 1}"
         rows.append({"id": ident, "name": str(about.get("name"))[:200],
                      "arguments": {} if given is None else given})
-    return Reply("\n".join(filter(None, texts)), tuple(rows), "\n".join(filter(None, reasoning)))
+    return Reply("\n".join(filter(None, texts)), tuple(rows), "\n".join(filter(None, thoughts)))
 
 
 def run_agent(model: Callable[[list[dict[str, Any]], list[dict[str, Any]]], Any],
@@ -7590,7 +7648,7 @@ _UNCITED = "the answer cites none of the records that it used"
 
 def _fault(text: str, used: Collection[int], cited: Cited) -> tuple[str, str]:
     """(what an answer lacks, what the model is told of it), blank for one that will do."""
-    if not text.strip():
+    if not _VISIBLE.search(text):
         return "the model gave no answer", (
             "error: your reply had neither text nor a tool call; answer in plain text, or call a "
             "tool")
@@ -7699,7 +7757,10 @@ def _called(context: MainContext, own: Mapping[str, Callable[..., Any]],
                  f"or use {', '.join([*tools, *own])}")
         answer = tools[name].answer(context, checked_arguments(tools[name], given))
     except Exception as error:          # of a caller's tool: the model is told, and goes on
-        return f"error {getattr(error, 'code', type(error).__name__)}: {error}", None, []
+        told = f"error {type(error).__name__}: it does not say why"
+        with suppress(Exception):       # its __str__ is the caller's, too
+            told = f"error {getattr(error, 'code', type(error).__name__)}: {error}"
+        return told[:MAX_TEXT_CHARS], None, []
     if name != "page_in" and not isinstance(answer.data, list):
         return answer.text, None, []
     ids = [item.memory_id for item in answer.data or ()] or [*(
@@ -8108,7 +8169,7 @@ def _said_in(item: Mapping[str, Any]) -> tuple[str, str, dict[str, Any]]:
     about: dict[str, Any] = {}
     role, kind, content = item.get("role"), item.get("type"), item.get("content")
     if kind == "function_call":
-        call, = reply_of({"calls": [{**item, "id": item.get("call_id")}]}).calls
+        call, = reply_of({"calls": [item]}).calls
         content, about["calls"] = f"{call['name']}({item.get('arguments')})", [call]
     elif kind == "function_call_output":
         role, content, about["call_id"] = "tool", item.get("output"), str(item.get("call_id"))
@@ -8118,7 +8179,7 @@ def _said_in(item: Mapping[str, Any]) -> tuple[str, str, dict[str, Any]]:
     said = "\n".join(text for text in texts if isinstance(text, str))
     role = role if isinstance(role, str) and role in ROLES else "assistant"
     about |= {"role": role} if role == "system" else {}
-    return role, said if said.strip() else f"({kind or 'no text'})", about
+    return role, said if _VISIBLE.search(said) else f"({kind or 'no text'})", about
 
 
 _STORED = """SELECT id, key, created_at, meta FROM traces WHERE scope_id = ? AND valid_to IS NULL
@@ -8560,7 +8621,8 @@ def _drafts(brain: _Brain, scope: str, session: str, turns: Sequence[Said]) -> l
             known = {row["turn_id"] for row in _logged(brain.store, session)}
     return [draft_of(brain, said.text, scope=scope, origin=ROLES[said.role], when=said.at,
                      session_id=session, turn_id=said.ident or None)
-            for said in turns if not said.ident or said.ident not in known]
+            for said in turns if _VISIBLE.search(said.text) and (
+                not said.ident or said.ident not in known)]
 
 
 def capture(brain: _Brain, session: str, drafts: Sequence[Draft]) -> int:
