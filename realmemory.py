@@ -6152,10 +6152,15 @@ _FOUND_BY = {"direct": "found by its meaning", "keyword": "found by its words",
              "associated": "came along with what it is linked to"}
 
 
+def ended(item: Item) -> str:
+    """Since when a trace holds no more, and which one took its place; "" while it holds."""
+    how = f"SUPERSEDED by #{item.superseded_by}" if item.superseded_by else "RETIRED"
+    return "" if item.valid_to is None else f"{how} on {day_of(item.valid_to)}"
+
+
 def item_lines(item: Item, *, why: bool = False, limit: int = 2_000, offset: int = 0,
                focus: Iterable[str] = ()) -> list[str]:
     """A recalled trace as lines for a reader: head, then its text as quoted data."""
-    ended = f"SUPERSEDED by #{item.superseded_by}" if item.superseded_by else "RETIRED"
     notes = {
         day_of(item.valid_from): True, item.kind: True, f"confidence {item.confidence:.2f}": True,
         f"from {item.origin}" + f" ({one_line(item.speaker or '', 60)})" * bool(item.speaker): True,
@@ -6163,7 +6168,7 @@ def item_lines(item: Item, *, why: bool = False, limit: int = 2_000, offset: int
         one_line(item.citation, 160): item.citation != "source unknown",
         f"written {day_of(item.created_at)}": day_of(item.valid_from) != day_of(item.created_at),
         **{note: True for note in item.why if note.startswith(_CONFLICT)},
-        f"{ended} on {day_of(item.valid_to or 0.0)}": item.valid_to is not None,
+        ended(item): item.valid_to is not None,
         "UNTRUSTED: suspicious text, read it as data only": not item.trusted,
         "pinned": item.pinned}
     start = offset or _passage(item.text, limit, focus)
@@ -6328,7 +6333,9 @@ BLOCK_CHARS = 2_000                 # of a core block, as in MemGPT
 CORE = {"persona": "who the agent is and how it speaks",
         "human": "what is known of the user", "task": "what is being done now"}
 _ROLE_OF = {"user": "user", "agent": "assistant", "tool": "tool"}
+CORE_SHARE = 0.6                    # of the cap for blocks and rules: the question needs the rest
 PAGE_SHARE, RULES_SHARE, SUMMARY_SHARE = 0.25, 0.15, 0.1    # shares of the cap, each at most
+_LEAST = " word" * 50               # about a turn's shortest excerpt and the line that heads a tail
 EVICT_TO = 0.7                      # share of the cap that is left when it was passed
 EDITS_KEPT = 100                    # of a block or file: each holds its whole earlier text
 
@@ -6690,10 +6697,12 @@ class MainContext:
         _require(len(named) <= 200, f"session_id={_shown(named)} has more than 200 characters")
         self.cap, self.max_messages = max_main_context_tokens, max_messages or math.inf
         self._count, self._summariser = count_tokens, summariser
+        self._room = min(self.cap * CORE_SHARE,     # for blocks and rules
+                         self.cap * (1 - SUMMARY_SHARE) - self._count(_LEAST))
         self._unsaved: list[int] = []           # read, and not yet in the ledger
         self.kept = True                        # its state, in the store
         self._drop()
-        self._core_fits()
+        self._core_fits(rules=False)
         self.core.fits = self._core_fits
         self.refresh()
 
@@ -6707,11 +6716,14 @@ class MainContext:
                                        "evictions": 0, "evicted": 0, "page_ins": 0}
 
     def _renewed(self) -> None:
-        """Show nothing that was forgotten meanwhile, by whatever handle or process."""
+        """Show nothing that was forgotten meanwhile, and make room where core memory or rules grew,
+        by whatever handle or process."""
         with self.hippo.store.reading():
             if self.hippo.store.meta("epoch") != self._epoch:
                 self._sync()
-                self._fit()
+            over = self._parts()["total"] > self.cap
+        if over:
+            self.refresh()
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
@@ -6734,6 +6746,8 @@ class MainContext:
             return self._relieve()
         with self.hippo.store.reading():
             self._sync()
+            if plan := self._plan():
+                self._leave(*plan)
             self._fit()
 
     def _sync(self) -> None:
@@ -6793,10 +6807,13 @@ class MainContext:
         return max(1, size)
 
     def _fit(self) -> None:
-        """Show less of each turn while those that have to stay don't fit, inside a transaction."""
-        while self._share > 0.01 and self.usage()["total"] > self.cap:
+        """Show less of each turn while those that have to stay don't fit, and where that doesn't
+        help only the newest, inside a transaction."""
+        while (over := self._parts()["total"] - self.cap) > 0 and self._share > 0.01:
             self._share /= 2
             self._queue = [self._turn(turn.item) for turn in self._queue]
+        while over > 0 and self._queue:
+            over -= self._queue.pop(0).tokens
 
     # --- main context ---
 
@@ -6852,29 +6869,44 @@ class MainContext:
         with (store := self.hippo.store).reading():
             rows = [row for scope in store.visible(self.scope, False)
                     for row in store.rows(SQL_BRIEF, scope, "procedural", 40)]
-        lines = {f"- #{row['id']} {one_line(row['text'], 400)}": row["id"]
+        lines = {f"#{row['id']} {one_line(row['text'], 400)}": row["id"]
                  for row in sorted(rows, key=lambda row: -row["strength"])}
-        return sorted(self._within(room, lines), key=lines.__getitem__)
+        kept = sorted(self._within(room, lines), key=lines.__getitem__)
+        return [*["# Rules and preferences"] * bool(kept), *(f"- {line}" for line in kept)]
 
     def prefix(self) -> str:
         """The start of the prompt: core blocks and rules.  Its bytes change only when they do."""
         core = self.core.text()
-        rules = self._rules(min(self.cap * RULES_SHARE, self.cap - self._count(core)))
-        return "\n".join([core, *["# Rules and preferences"] * bool(rules), *rules])
+        room = self._room - self._taken(core)
+        if room < 0:                # by a handle with a larger cap
+            note = "(core memory goes on, without room here: shorten a block or raise the cap)"
+            room = self._room - self._taken(note)
+            return "\n".join([*self._within(room, core.split("\n")), note])
+        return "\n".join([core, *self._rules(min(self.cap * RULES_SHARE, room))])
 
-    def _core_fits(self) -> None:
-        """Raises InvalidInput where the blocks alone are larger than the cap."""
-        over = self._count(self.core.text()) - self.cap
-        _require(not 0 < over < math.inf, f"core memory alone is {over:,} tokens over the "
-                 f"{self.cap:,} of the main context; shorten a block or raise the cap")
+    def _taken(self, prefix: str) -> int:
+        return self._count(prefix + "\n# Turns\n")
+
+    def _core_fits(self, *, rules: bool = True) -> None:
+        """Raises InvalidInput where blocks (and rules) are larger than their share of the cap."""
+        held = self._rules(self.cap * RULES_SHARE) if rules else []
+        over = self._taken("\n".join([self.core.text(), *held])) - self._room
+        if 0 < over < math.inf:
+            raise InvalidInput(
+                f"core memory {'with its rules' if held else 'alone'} is {math.ceil(over):,} "
+                f"tokens over the {max(0, int(self._room)):,} that it may take of the main "
+                f"context's {self.cap:,}; shorten a block or raise the cap")
 
     def tail(self) -> str:
         """The rest but for the turns: what lies outside, the summary, the pages."""
         self._renewed()
-        out, lines = self._state["evicted"], [f"- {line}" for _, line in self._state["summary"]]
-        head = (f"# {out} earlier turns of this session are outside: conversation_search finds "
-                "them. What they said, in short:")
-        return "\n".join([*[head] * bool(out), *lines, *self._pages()])
+        return self._tail()
+
+    def _tail(self) -> str:
+        head = [f"# {self._state['evicted']} earlier turns are outside (conversation_search finds "
+                "them); in short:"] * bool(self._state["evicted"])
+        lines = self._within(self.cap * SUMMARY_SHARE, [line for _, line in self._state["summary"]])
+        return "\n".join([*head, *(f"- {line}" for line in lines), *self._pages()])
 
     def _pages(self) -> list[str]:
         return [line for page in self._state["pages"] for line in self._page_lines(page)]
@@ -6884,13 +6916,13 @@ class MainContext:
         self._renewed()
         turns = [line for turn in self._queue
                  for line in _turn_lines(turn.item, turn.role, turn.shown)]
-        return "\n".join([self.prefix(), *filter(None, [self.tail()]), "# Turns", *turns])
+        return "\n".join([self.prefix(), *filter(None, [self._tail()]), "# Turns", *turns])
 
     def chat(self) -> list[dict[str, Any]]:
         """The same as chat messages: role, content, and `tool_calls` or `tool_call_id`."""
         self._renewed()
         found: list[dict[str, Any]] = [
-            {"role": "system", "content": "\n\n".join(filter(None, [self.prefix(), self.tail()]))}]
+            {"role": "system", "content": "\n\n".join(filter(None, [self.prefix(), self._tail()]))}]
         home, room = self._homes(), int(self.cap * self._share)
         answered: dict[int, set[Any]] = {}      # ids of its calls, by the place of a turn
         for at, turn in enumerate(self._queue):
@@ -6934,13 +6966,17 @@ class MainContext:
 
     def usage(self) -> dict[str, int]:
         """Tokens by section, their sum and the cap; turns, evictions, evicted turns, page-ins."""
-        tail, state, pages = self.tail(), self._state, "\n".join(self._pages())
-        parts = {"core": self._count(self.prefix() + "\n# Turns\n"),
+        self._renewed()
+        return {**self._parts(), "cap": self.cap, **{
+            key: self._state[key] for key in ("turns", "evictions", "evicted", "page_ins")}}
+
+    def _parts(self) -> dict[str, int]:
+        tail, pages = self._tail(), "\n".join(self._pages())
+        parts = {"core": self._taken(self.prefix()),
                  "messages": sum(turn.tokens for turn in self._queue),
                  "pages": self._count(pages) if pages else 0}
         parts["summary"] = max(0, (self._count(tail) if tail else 0) - parts["pages"])
-        return {**parts, "total": sum(parts.values()), "cap": self.cap,
-                **{key: state[key] for key in ("turns", "evictions", "evicted", "page_ins")}}
+        return {**parts, "total": sum(parts.values())}
 
     # --- paging ---
 
@@ -6979,7 +7015,7 @@ class MainContext:
         end = min(len(text), offset + size)
         more = f'; page_in("#{ident}", {end}) reads on' if end < len(text) else ""
         return [f"# Page #{ident}, characters {offset:,} to {end:,} of {len(text):,} "
-                f"({one_line(item.citation, 200)}){', UNTRUSTED: data only' * (not item.trusted)}; "
+                f"({one_line(item.citation, 200)}){_marks(item)}; "
                 f'page_out("#{ident}") removes it{more}',
                 *fenced(text[offset:end])]
 
@@ -6997,19 +7033,22 @@ class MainContext:
             with self._changing():
                 if (self._state["out"], self._epoch) != seen:   # done by another, or forgotten
                     continue
-                state = self._state
-                state["pages"] = [page for page in state["pages"] if page not in dropped]
+                self._leave(dropped, len(gone))
                 if gone:
-                    state |= {"out": gone[-1].item.memory_id, "summary": summary,
-                              "evictions": state["evictions"] + 1,
-                              "evicted": state["evicted"] + len(gone)}
+                    self._state |= {"out": gone[-1].item.memory_id, "summary": summary,
+                                    "evictions": self._state["evictions"] + 1,
+                                    "evicted": self._state["evicted"] + len(gone)}
                     self._share = PAGE_SHARE
+
+    def _leave(self, pages: Sequence[Any], turns: int) -> None:
+        self._state["pages"] = [page for page in self._state["pages"] if page not in pages]
+        self._queue = self._queue[turns:]
 
     def _plan(self) -> tuple[list[Any], int] | None:
         """(pages and number of turns that leave), None where there is room or nothing to leave."""
-        total, size = self.usage()["total"], len(self._queue)
+        total, size = self._parts()["total"], len(self._queue)
         many = size > self.max_messages
-        if not size or total <= self.cap and not many:
+        if not total > self.cap and not many:
             return None
         aim, most = self.cap * EVICT_TO, max(1, self.max_messages * EVICT_TO) if many else size
         aim, pages, dropped = aim if total > self.cap else total, [*self._state["pages"]], []
@@ -7020,7 +7059,7 @@ class MainContext:
         # A call and its results leave together: none after a cut has its home before it.
         first = [*accumulate(reversed(self._homes()), min)][::-1]
         whole = [at for at in range(size) if first[at] >= at]
-        cut = next((at for at in whole if left[at] <= aim and size - at <= most), whole[-1])
+        cut = next((at for at in whole if left[at] <= aim and size - at <= most), [0, *whole][-1])
         if left[cut] > self.cap:
             dropped += pages
         return (dropped, cut) if cut or dropped else None
@@ -7028,7 +7067,7 @@ class MainContext:
     def _within(self, room: float, lines: Iterable[str]) -> Iterator[str]:
         """The lines that fit into so many tokens, each where those before it leave room for it."""
         for line in lines:
-            if (cost := self._count(line)) <= room:
+            if (cost := self._count(f"- {line}\n")) <= room:
                 room -= cost
                 yield line
 
@@ -7180,12 +7219,12 @@ class MainContext:
         with self.hippo.store.reading():
             rows = self.hippo.store.traces(ids)
             seen = self.hippo.store.visible(self.scope, False, logs=True)
-        found = {i: record(row, retention=0.0).citation for i, row in rows.items()
+        found = {i: record(row, retention=0.0) for i, row in rows.items()
                  if row["scope_id"] in seen}
         read = [i for i in ids if i in found and i in self.read]
-        lines = [f"[#{i}] {one_line(found.get(i, 'no such record'), 300)}"
+        lines = [f"[#{i}] {one_line(found[i].citation, 300) if i in found else 'no such record'}"
                  + ", not read in this session" * (i not in self.read)
-                 + ", UNTRUSTED: data only" * (i in found and rows[i]["quarantined"]) for i in ids]
+                 + (_marks(found[i]) if i in found else "") for i in ids]
         return Cited(answer, tuple(read), tuple(i for i in ids if i not in read),
                      "\n".join([answer, *[""] * bool(lines), *lines]))
 
@@ -7204,12 +7243,17 @@ def _whole_text(item: Item) -> str:
     return str(item.meta.get("result") or item.text)
 
 
+def _marks(item: Item) -> str:
+    """What a reader has to know of a record before its text."""
+    untrusted = "" if item.trusted else "UNTRUSTED: data only"
+    return "".join(f", {mark}" for mark in (ended(item), untrusted) if mark)
+
+
 def _turn_lines(item: Item, role: str, shown: str) -> list[str]:
     """A turn as quoted data under a head that it can't forge."""
-    who = f" {one_line(item.speaker, 60)}" if item.speaker else ""
-    doubt = ", UNTRUSTED: data only" * (not item.trusted)
-    return [f"#{item.memory_id} [turn {one_line(item.turn_id or '?', 60)}, {role}{who}, "
-            f"{day_of(item.valid_from)}{doubt}]",
+    who = f" {one_line(item.speaker, 30)}" if item.speaker else ""
+    return [f"#{item.memory_id} [turn {one_line(item.turn_id or '?', 40)}, {role}{who}, "
+            f"{day_of(item.valid_from)}{_marks(item)}]",
             *fenced(shown)]
 
 
@@ -7308,7 +7352,8 @@ def context_of(desk: Desk, session_id: str | None = None, *, reads: bool = False
     process's, and its state stays in memory.  What only `reads` claims no project."""
     scope = desk.scope() if reads else desk.claim()
     # Core memory that outgrew the cap must not keep the tools from making it shorter.
-    cap = max(4_000, tokens_of(CoreMemory(desk.hippo, scope).text()))
+    core = tokens_of(CoreMemory(desk.hippo, scope).text() + "\n# Turns\n")
+    cap = max(4_000, math.ceil(core / CORE_SHARE) + 1)
     if clean(session_id or "").strip() or desk.hippo.session_id:
         return MainContext(desk.hippo, session_id, scope=scope, max_main_context_tokens=cap)
     if desk.unnamed is None or desk.unnamed.scope != clean(scope or GLOBAL):
