@@ -3256,6 +3256,10 @@ class TraceStore(Store):
         late = rows.pop(0)[1] if rows and not rows[0][0] else b""  # chunk 0 is what came late
         return b"".join([row[1] for row in rows]), late
 
+    def stamp(self) -> tuple[int, ...]:
+        """What is another one once anybody wrote, inside a transaction."""
+        return id(self._con), self._version, self._con.total_changes
+
     def _catch_up(self) -> None:
         """Take in what other processes wrote since the last look."""
         version = self.value("PRAGMA data_version")
@@ -6699,6 +6703,7 @@ class MainContext:
     def _drop(self) -> None:
         self._queue: list[_Turn] = []
         self._last, self._epoch = 0, ""
+        self._stamp: tuple[int, ...] = ()       # of the store, when all was under the cap
         self._share = PAGE_SHARE                # of the cap that a turn may take
         self._state: dict[str, Any] = {"turns": 0, "out": 0, "summary": [], "pages": [], "read": [],
                                        "evictions": 0, "evicted": 0, "page_ins": 0}
@@ -6706,12 +6711,15 @@ class MainContext:
     def _renewed(self) -> None:
         """Show nothing that was forgotten meanwhile, and make room where core memory or rules grew,
         by whatever handle or process."""
-        with self.hippo.store.reading():
-            if self.hippo.store.meta("epoch") != self._epoch:
+        with (store := self.hippo.store).reading():
+            if (stamp := store.stamp()) == self._stamp:
+                return
+            if store.meta("epoch") != self._epoch:
                 self._sync()
             over = self._parts()["total"] > self.cap
         if over:
             self.refresh()
+        self._stamp = stamp
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
