@@ -6718,14 +6718,14 @@ class MainContext:
                 self._sync()
             over = self._parts()["total"] > self.cap
         if over:
-            self.refresh()
+            self.refresh(timeout_s=0.0)
         self._stamp = stamp
 
     @contextmanager
-    def _changing(self) -> Iterator[None]:
+    def _changing(self, timeout_s: float | None = None) -> Iterator[None]:
         """One write transaction on the session's state; where it fails all is read anew."""
         try:
-            with self.hippo.writing():
+            with self.hippo.writing(timeout_s):
                 self._sync()
                 yield
                 self._save()
@@ -6736,14 +6736,20 @@ class MainContext:
                 self._sync()
             raise
 
-    def refresh(self) -> None:
-        """Take in what other processes did to this session."""
+    def refresh(self, *, timeout_s: float | None = None) -> None:
+        """Take in what other processes did to this session; where the store can't be written (in
+        `timeout_s`, if given), what leaves is only not shown until then."""
         if not self.hippo.store.read_only:
-            return self._relieve()
+            try:
+                return self._relieve(timeout_s)
+            except StoreError:
+                if timeout_s is None:
+                    raise
         with self.hippo.store.reading():
             self._sync()
             if plan := self._plan():
                 self._leave(*plan)
+                self._epoch = "?"       # read anew before the next write
             self._fit()
 
     def _sync(self) -> None:
@@ -6808,6 +6814,7 @@ class MainContext:
             self._queue = [self._turn(turn.item) for turn in self._queue]
         while over > 0 and self._queue:
             over -= self._queue.pop(0).tokens
+            self._epoch = "?"           # read anew before the next write
 
     # --- main context ---
 
@@ -7009,7 +7016,7 @@ class MainContext:
                 f'page_out("#{ident}") removes it{more}',
                 *fenced(text[offset:end])]
 
-    def _relieve(self) -> None:
+    def _relieve(self, timeout_s: float | None = None) -> None:
         """Bring the main context under its cap: pages that are not the newest leave first, then
         the oldest turns, a tool's result with its call; the newest turn always stays."""
         while True:
@@ -7020,7 +7027,7 @@ class MainContext:
                 dropped, gone = plan[0], self._queue[:plan[1]]
                 seen = self._state["out"], self._epoch
             summary = self._summary([turn.item for turn in gone]) if gone else None
-            with self._changing():
+            with self._changing(timeout_s):
                 if (self._state["out"], self._epoch) != seen:   # done by another, or forgotten
                     continue
                 self._leave(dropped, len(gone))

@@ -4330,6 +4330,19 @@ def test_growth_of_core_or_rules_lets_turns_leave_at_once(hippo, grow):
     assert main.usage()["evicted"] > 0 and len(main.messages) > 3
 
 
+def test_a_reader_waits_for_no_lock_to_stay_under_the_cap_and_no_turn_is_miscounted(hippo, alone):
+    main = context(hippo, cap=1_000)
+    while main.usage()["total"] < 930:
+        main.add("user", "a plain filler message of some words")
+    with Hippocampus.open(alone) as other:
+        rm.CoreMemory(other).append("task", "look at the files " * 50)
+        with other.writing():
+            assert outsized(main) <= 0 and main.usage()["evicted"] == 0 < len(main.messages)
+    main.add("user", "go on")
+    usage = main.usage()
+    assert usage["evicted"] + len(main.messages) == usage["turns"] == len(main.replay())
+
+
 @pytest.mark.parametrize("line", ["fact {0}: service-{0} is owned by team-{0}", "支付网关的超时{}"])
 def test_full_core_memory_leaves_room_for_the_question_and_the_rules(hippo, line):
     main, asked = context(hippo, cap=1_000), "Which team owns service-7, and is it on call today?"
