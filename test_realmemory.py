@@ -3881,7 +3881,8 @@ def test_a_token_estimate_is_the_largest_of_words_signs_and_bytes():
 
 
 @pytest.mark.parametrize("options", [
-    {"cap": 0}, {"cap": -1}, {"cap": math.nan}, {"cap": "4000"}, {"cap": True}, {"cap": 2.5},
+    {"cap": 0}, {"cap": 10}, {"cap": 100}, {"cap": -1}, {"cap": math.nan}, {"cap": "4000"},
+    {"cap": True}, {"cap": 2.5},
     {"max_messages": 0}, {"max_messages": math.inf}, {"session": "s" * 201}, {"scope": "a\nb"},
     {"scope": "x" * 300}])
 def test_a_context_of_impossible_size_or_name_is_refused(hippo, options):
@@ -4446,7 +4447,7 @@ def test_core_memory_that_is_larger_than_the_cap_is_refused_and_says_by_how_much
     for edit in (lambda: main.core_memory_append("task", "audit " * 200),
                  lambda: main.core_memory_replace("human", "Ann likes tea. " * 20, "tea " * 400),
                  lambda: main.core.put("notes", value="word " * 300)):
-        with pytest.raises(rm.InvalidInput, match=r"is \d+ tokens over the 300 of the main"):
+        with pytest.raises(rm.InvalidInput, match=r"is \d+ tokens over the 180 .* context's 300"):
             edit()
     assert "tokens over" in main.core.take_in({"task": "audit " * 200})["task"]
     assert (main.core.blocks(), main.core.edits("human")) == before
@@ -4461,6 +4462,80 @@ def test_core_memory_that_is_larger_than_the_cap_is_refused_and_says_by_how_much
     assert main.core["task"].value == "audit" and context(hippo, cap=300).prompt()
     hippo.remember("Answer in one sentence " * 40, kind="procedural")
     assert context(hippo, cap=300).usage()["core"] <= 300
+
+
+@settings(max_examples=12, phases=[Phase.generate],
+          suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(cap=st.sampled_from([180, 300, 1_000]), steps=st.lists(st.tuples(st.sampled_from(
+    "add add append put undo page_in page_out rule other".split()), ContextBesideAList.texts),
+    min_size=5, max_size=30))
+def test_nothing_that_grows_by_any_handle_passes_the_cap(brains, cap, steps):
+    hippo = brains(os.urandom(6).hex())
+    main, other, wide = (context(hippo, name, size) for name, size in (
+        ("s", cap), ("s", cap), ("t", 9_000)))
+    do = {"add": lambda text: main.add("user", text, speaker="支付" * 50),
+          "append": lambda text: main.core_memory_append("task", text),
+          "put": lambda text: other.core.put("notes", value=text + "!", limit=9_000),
+          "undo": lambda _: main.core.undo("notes"),
+          "page_in": lambda text: other.page_in(main.messages[0].memory_id),
+          "page_out": lambda _: main.page_out(main.messages[0].memory_id),
+          "rule": lambda text: hippo.remember(f"Always {text}", kind="procedural"),
+          "other": lambda text: wide.core_memory_append("human", text * 3)}
+    main.add("user", "hello")
+    for name, text in steps:
+        with suppress(rm.RealMemoryError):
+            do[name](text)
+        for one in (main, other):
+            assert main.messages and outsized(one) <= 0
+            assert rm.tokens_of("\n".join(m["content"] for m in one.chat())) <= cap
+
+
+@pytest.mark.parametrize("grow", [
+    lambda main, other, i: main.core_memory_append("task", f"step {i}: look at file-{i}"),
+    lambda main, other, i: other.core_memory_append("task", f"step {i}: look at file-{i}"),
+    lambda main, other, i: main.hippo.remember(f"Always run check {i * 7}", kind="procedural")])
+def test_growth_of_core_or_rules_lets_turns_leave_at_once(hippo, grow):
+    main, other = context(hippo, cap=1_000), context(hippo, "t", cap=1_000)
+    while main.usage()["total"] < 930:
+        main.add("user", "a plain filler message of some words")
+    for i in range(30):
+        grow(main, other, i)
+        assert outsized(main) <= 0
+    assert main.usage()["evicted"] > 0 and len(main.messages) > 3
+
+
+def test_a_reader_waits_for_no_lock_to_stay_under_the_cap_and_no_turn_is_miscounted(hippo, alone):
+    main = context(hippo, cap=1_000)
+    while main.usage()["total"] < 930:
+        main.add("user", "a plain filler message of some words")
+    with Hippocampus.open(alone) as other:
+        rm.CoreMemory(other).append("task", "look at the files " * 50)
+        with other.writing():
+            assert outsized(main) <= 0 and main.usage()["evicted"] == 0 < len(main.messages)
+    main.add("user", "go on")
+    usage = main.usage()
+    assert usage["evicted"] + len(main.messages) == usage["turns"] == len(main.replay())
+
+
+@pytest.mark.parametrize("line", ["fact {0}: service-{0} is owned by team-{0}", "支付网关的超时{}"])
+def test_full_core_memory_leaves_room_for_the_question_and_the_rules(hippo, line):
+    main, asked = context(hippo, cap=1_000), "Which team owns service-7, and is it on call today?"
+    hippo.remember("Never deploy on a Friday", kind="procedural")
+    for label in ("human", "persona", "task"):
+        with pytest.raises(rm.InvalidInput, match="over the"):
+            for i in range(2_000):
+                main.core_memory_append(label, line.format(i))
+    main.add("user", asked)
+    assert main.chat()[-1] == {"role": "user", "content": asked} and outsized(main) <= 0
+    assert "Never deploy on a Friday" in main.prefix()
+
+
+def test_core_memory_that_a_handle_with_a_larger_cap_wrote_is_shown_in_part_and_says_so(hippo):
+    main = context(hippo, cap=300)
+    main.add("user", "hello")
+    context(hippo, "t", cap=9_000).core_memory_append("human", "Ann likes tea\n" * 100)
+    assert "hello" in main.prompt() and "(core memory goes on, without room here" in main.prompt()
+    assert "  Ann likes tea" in main.prompt() and outsized(main) <= 0
 
 
 def test_core_memory_that_outgrew_the_cap_can_be_made_shorter_by_the_tools(hippo):
@@ -4973,6 +5048,16 @@ def test_cited_tells_what_was_read_from_what_was_not(hippo):
     assert main.cited("nothing").text == "nothing"
     assert main.cited(f"[#{a}]").read == context(hippo).cited(f"[#{a}]").read == (a,)   # resumed
     assert context(hippo, "t").cited(f"[#{a}]").unread == (a,)
+
+
+def test_pages_and_citations_say_that_a_record_is_superseded(hippo):
+    main = context(hippo)
+    old = main.archival_memory_insert("The staging database is db-old port 5432", key="db")
+    assert "SUPERSEDED" not in main.page_in(old.memory_id) + main.cited(f"#{old.memory_id}").text
+    new = main.archival_memory_insert("The staging database is db-new port 6543", key="db")
+    run = rm.run_agent(rm.scripted([f"db-old [#{old.memory_id}]"]), None, main, "where is it?")
+    for told in (main.prompt(), main.page_in(old.memory_id), run.cited.text):
+        assert re.search(rf"^.*#{old.memory_id}\b.*, SUPERSEDED by #{new.memory_id} on", told, re.M)
 
 
 @pytest.mark.parametrize("forged", [
