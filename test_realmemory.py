@@ -6814,6 +6814,7 @@ def test_the_page_is_written_for_its_owner_only(cli, tmp_path):
     assert not (tmp_path / "x.html").exists() and cli("report", "--html", tmp_path).code == 1
 
 
+@pytest.mark.once
 @pytest.mark.skipif(not shutil.which("chromium"), reason="no chromium on this machine")
 def test_a_real_browser_shows_the_page_and_runs_nothing_of_it(hippo, clock, tmp_path):
     fill(hippo, clock, NASTY, NASTY + " again", "Rye is sown late")
