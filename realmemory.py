@@ -9300,7 +9300,7 @@ def _any_notes(row: Any) -> Iterator[dict[str, Any]]:
         rest["value"], text = text, "\n".join(_strings(text))
     kind = str(note.get("kind"))
     yield note | {
-        "text": text if text.startswith(title) else f"{title}: {text}",
+        "text": f"{title}: {text}" if text and not text.startswith(title) else text,
         "id": str(note.get("id", "")), "about": rest if len(to_json(rest)) <= 4_000 else {},
         "kind": kind if kind in KINDS else _KINDS.get(kind, "semantic"),
         "tags": [str(tag)[:100] for tag in (
@@ -9373,7 +9373,8 @@ def _claude(source: Source) -> Iterator[tuple[str, Any]]:
     (front, body), cited = source.front(), {"source_url": f"file:{os.path.abspath(source.path)}"}
     if os.path.basename(source.path) == "MEMORY.md":
         own = re.sub(r"(?m)^\s*- \[[^\]\n]*\]\([^)\n]*\.md\).*$", "", source.text)
-        yield from ((text, {"text": text, **cited}) for *_, text in passages(own, small=True))
+        yield from ((one_line(text, 60), {"text": text, **cited})
+                    for *_, text in passages(own, small=True))
         return
     body, told, sort = body.strip(), front.get("description", ""), front.get("type", "")
     if "realmemory" not in front and told not in body:
@@ -9511,7 +9512,8 @@ _SQL_PLACES = f"""SELECT s.id, coalesce(o.name, s.name) AS scope, s.log_of > 0 A
 _SQL_VARIANTS = """SELECT text, origin, session_id, turn_id, created_at FROM variants
     WHERE trace_id = ? ORDER BY id"""
 _SQL_TWIN = """SELECT id, uid FROM traces WHERE whole = ? AND text = ? AND scope_id = ?
-    AND origin = ? AND speaker IS ? AND coalesce(key, ?6) IS ?6 AND valid_to IS NULL AND quarantined = 0"""
+    AND origin = ? AND speaker IS ? AND coalesce(key, ?6) IS ?6
+    AND valid_to IS NULL AND quarantined = 0"""
 
 
 def own_lines(hippo: Hippocampus, scopes: Sequence[int]) -> Iterator[dict[str, Any]]:
@@ -9687,14 +9689,13 @@ class _OwnIntake:
     def add_block(self, row: Mapping[str, Any]) -> Verdict:
         """A block of core memory or a file of the memory tool; where another stands, ours stays."""
         label, value, place = str(row["label"]), clean(row["value"]), self.scope or row["scope"]
-        file, fields = label.startswith(_FILES), {name: row[name] for name in Block._fields[1:-1]}
-        with self.hippo.writing():
+        with self.store.reading():
             old = self.store.value("SELECT value FROM blocks WHERE label = ? AND scope_id = ?",
                                    label, self.store.scope_id(place))
-        if old or old is not None and file:
-            return Verdict("known", None, f"block {label}") if old == value else Verdict(
-                "skipped", None, f"block {label}", "another text stands there")
-        if file:
+        if old or old is not None and label.startswith(_FILES):
+            _require(old == value, f"block {label}: another text stands there")
+            return Verdict("known", None, f"block {label}")
+        if label.startswith(_FILES):
             _require(_file_path(label) == label.rstrip("/") and isinstance(value, str),
                      f"{label!r} is no path of a text")
             about = {"deleted": 1} if row["metadata"] else {}
@@ -9702,7 +9703,8 @@ class _OwnIntake:
                 _FileBlocks(self.hippo, place)._store(Block(
                     label, value, "", MAX_TEXT_CHARS, False, about, place), None)
         else:
-            CoreMemory(self.hippo, place).put(label, **fields, scope=place)
+            CoreMemory(self.hippo, place).put(label, scope=place, **{
+                name: row[name] for name in Block._fields[1:-1]})
         return Verdict("create", None, f"block {label}")
 
     def finish(self) -> None:
@@ -9752,20 +9754,15 @@ def _take_own(intake: _Intake, source: Source) -> Iterator[Verdict]:
 
 _SQL_SHARED = f"""{SQL_TRACE} WHERE scope_id {SQL_IN} AND valid_to IS NULL AND quarantined = 0
     AND scope_id NOT IN (SELECT id FROM scopes WHERE log_of > 0) ORDER BY id"""
-INDEX_LINES, INDEX_BYTES = 180, 20_000      # Claude reads 200 lines of MEMORY.md, 25 KB
-
-
-def _shared(hippo: Hippocampus, scopes: Sequence[int]) -> list[sqlite3.Row]:
-    """The current, trusted traces of some scopes, for other programs."""
-    with hippo.store.reading():
-        return hippo.store.rows(_SQL_SHARED, to_json(scopes))
+_SQL_STRONGEST = _SQL_SHARED.replace("BY id", "BY pinned DESC, strength DESC, id DESC LIMIT 180")
+INDEX_BYTES = 20_000                # Claude reads 200 lines of MEMORY.md, 25 KB
 
 
 def _write_mcp(hippo: Hippocampus, scopes: Sequence[int], _: str) -> Iterator[str]:
     """Entities with their observations, then relations; of our own traces a scope is the entity."""
     entities: dict[str, dict[str, Any]] = {}
     relations: list[dict[str, Any]] = []
-    for row in _shared(hippo, scopes):
+    for row in hippo.store.rows(_SQL_SHARED, to_json(scopes)):
         told, text = {"name": row["scope"], "entityType": "realmemory"}, row["text"]
         with suppress(*_WRONG):
             one = json.loads(row["meta"] or "{}")["import"]["row"]
@@ -9785,10 +9782,8 @@ def _write_mcp(hippo: Hippocampus, scopes: Sequence[int], _: str) -> Iterator[st
 def _write_claude(hippo: Hippocampus, scopes: Sequence[int], _: str
                   ) -> Iterator[tuple[str, str]]:
     """(name, text) of a file for each of the strongest traces, and of the index's own part."""
-    rows = sorted(_shared(hippo, scopes), key=lambda row: (-row["pinned"], -row["strength"],
-                                                           -row["id"]))[:INDEX_LINES]
     index, size = [f"{FENCE[0]} -->"], 0
-    for row in rows:
+    for row in hippo.store.rows(_SQL_STRONGEST, to_json(scopes)):
         words = re.findall(r"[a-z0-9]+", fold(row["text"][:200]))[:6]
         slug = "-".join(["realmemory", *words])[:60] + f"-{row['uid'] % 16**8:08x}"
         hook = one_line(row["text"], 90).replace("<!--", "<! --")
@@ -9875,7 +9870,8 @@ FORMATS = {                         # the first that fits is taken
     "claude": Format(lambda s: os.path.basename(s.path) == "MEMORY.md" or os.path.isfile(
         os.path.join(os.path.dirname(s.path), "MEMORY.md")) and "description" in s.front()[0],
                      _claude, None, write=_write_claude),
-    "agents": Format(lambda s: _ends(s, *_REFERENCE), lambda s: _prose(s, "reference"), None),
+    "agents": Format(lambda s: os.path.basename(s.path).lower() in _REFERENCE and s.text,
+                     lambda s: _prose(s, "reference"), None),
     "basic-memory": Format(lambda s: _ends(s, ".md") and "permalink" in s.front()[0], _prose, None),
     "markdown": Format(lambda s: _ends(s, *_MARKDOWN), _prose, None),
     "text": Format(lambda s: _ends(s, ".txt", ".text"), lambda s: _prose(s, marked=False), None),
@@ -9912,14 +9908,9 @@ def import_from(hippo: Hippocampus, path: str, *, format: str | None = None,
                                    own_scopes=own_scopes)
     counts, told, intakes = dict[str, int](), list[Verdict](), dict[str, _Intake]()
     session, hippo.session_id = hippo.session_id, None  # it was not said in this session
-
-    def intake(name: str) -> _Intake:
-        if name not in intakes:
-            intakes[name] = _Intake(hippo, name, scope or GLOBAL, own_scopes)
-        return intakes[name]
-
     try:
-        for one in _taken(path, format, intake):
+        for one in _taken(intakes, path, format, lambda name: _Intake(
+                hippo, name, scope or GLOBAL, own_scopes)):
             counts[one.action] = counts.get(one.action, 0) + 1
             told += [one] * (len(told) < 1_000)
             if progress:
@@ -9929,9 +9920,10 @@ def import_from(hippo: Hippocampus, path: str, *, format: str | None = None,
     return Imported((*intakes,), counts, tuple(told))
 
 
-def _taken(path: str, named: str | None, intake: Callable[[str], _Intake]) -> Iterator[Verdict]:
+def _taken(intakes: dict[str, _Intake], path: str, named: str | None,
+           made: Callable[[str], _Intake]) -> Iterator[Verdict]:
     """The verdicts on a file, or on the files of a folder and those that are gone from it."""
-    folder, used = os.path.isdir(path), dict[str, _Intake]()
+    folder, inside = os.path.isdir(path), os.path.join(os.path.abspath(path), "")
     for one in files_in(path) if folder else [path]:
         try:
             source = source_of(one)
@@ -9939,18 +9931,17 @@ def _taken(path: str, named: str | None, intake: Callable[[str], _Intake]) -> It
             name = named or next((name for name, row in FORMATS.items() if row.fits(source)), "")
             _require(bool(name), f"{one!r} holds nothing that can be read as a memory; name its "
                      f"--format: {', '.join(FORMATS)}")
-            used[name] = intake(name)
-            yield from FORMATS[name].take(used[name], source)
+            intake = intakes[name] = intakes.get(name) or made(name)
+            yield from FORMATS[name].take(intake, source)
         except (InvalidInput, NotFound, OSError) as error:
             if not folder:
                 raise
             yield Verdict("skipped", None, one, str(error))
-    inside = os.path.join(os.path.abspath(path), "")
-    for known in used.values():
-        for lost in known.taken:
+    for intake in intakes.values():
+        for lost in intake.taken:
             if lost.startswith(inside) and not os.path.lexists(lost):
-                with known.hippo.writing():
-                    told = [*known.file(lost, [])]
+                with intake.hippo.writing():
+                    told = [*intake.file(lost, [])]
                 yield from told
 
 
@@ -9958,19 +9949,19 @@ def export_to(hippo: Hippocampus, output: str | None, *, format: str = "realmemo
               scope: str | None = None, scopes: Sequence[int] = ()) -> str:
     """Write scopes (ids; none: those that `scope` sees) in a format to a file or into a folder; the
     text where no output is named."""
-    row = FORMATS.get(format)
-    if row is None or row.write is None:
-        writers = ", ".join(name for name, one in FORMATS.items() if one.write)
-        raise InvalidInput(f"format={_shown(format)} can't be written; there are {writers}")
+    writers = {name: row.write for name, row in FORMATS.items() if row.write}
+    _require(format in writers,
+             f"format={_shown(format)} can't be written; there are {', '.join(writers)}")
+    _require(bool(output) or format != "claude",
+             "the format 'claude' is a folder of files; name it by --output")
     with hippo.store.reading():
-        scopes = scopes or hippo.store.visible(scope, False, logs=True)
-    pieces = row.write(hippo, scopes, scope or GLOBAL)
-    if format == "claude":
-        _require(bool(output), f"the format {format!r} is a folder of files; name it by --output")
-        _write_folder(str(output), dict(pieces))
-    elif output:
-        _write_file(output, pieces)
-    return output or "".join(pieces)
+        pieces = writers[format](hippo, scopes or hippo.store.visible(scope, False, logs=True),
+                                 scope or GLOBAL)
+        if format == "claude":
+            _write_folder(str(output), dict(pieces))
+        elif output:
+            _write_file(output, pieces)
+        return output or "".join(pieces)
 
 
 # --- moving between scopes ---
@@ -10014,17 +10005,15 @@ _CUT = (    # a trace's ties to its scope
     """DELETE FROM links WHERE :id IN (src, dst) AND :scope > 1 AND EXISTS(SELECT 1 FROM traces t
         WHERE t.id IN (src, dst) AND t.scope_id NOT IN (1, :scope)
         AND t.id NOT IN (SELECT value FROM json_each(:ids)))""")
-_MERGED = (     # scope :old becomes part of :new; of its postings what comes late (chunk 0)
+_MERGED = (     # scope :old becomes part of :new
     "UPDATE traces SET scope_id = :new WHERE scope_id = :old",
     "INSERT OR IGNORE INTO active_days SELECT :new, day FROM active_days WHERE scope_id = :old",
-    """INSERT INTO postings SELECT :new, unit, 0, pointers FROM postings WHERE scope_id = :old
-        ON CONFLICT DO UPDATE SET pointers = CAST(pointers || excluded.pointers AS BLOB)""",
     """UPDATE blocks SET label = substr(label, 1, 60) || '.' || id WHERE scope_id = :old
         AND value <> '' AND label IN (SELECT label FROM blocks WHERE scope_id = :new)""",
     *(f"UPDATE OR IGNORE {table} SET scope_id = :new WHERE scope_id = :old" for table in (
         "aliases", "contexts", "events", "blocks")),
     *(f"DELETE FROM {table} WHERE scope_id = :old" for table in (
-        "active_days", "contexts", "blocks", "counts", "postings")),
+        "active_days", "contexts", "blocks", "counts")),
     "DELETE FROM scopes WHERE id = :old")
 _SQL_SCOPES = """SELECT s.name, (SELECT coalesce(sum(n), 0) FROM counts WHERE scope_id = s.id) AS
     traces, (SELECT coalesce(sum(n), 0) FROM counts JOIN scopes l ON l.id = scope_id
@@ -10047,23 +10036,23 @@ def rename_project(hippo: Hippocampus, old: str, new: str) -> bool:
     if merged:
         store.backup("before-merge", hippo.config.backups_keep)
     with hippo.writing():
-        if merged:
-            store.fold()
+        if merged and target:
             log = store.log_id(source)
-            for ids in [(log, store.log_id(target or 0, create=True))] * bool(log) + [
-                    (source, target)]:
+            logs = [(log, store.log_id(target, create=True))] if log else []
+            for part, whole in [*logs, (source, target)]:
                 for sql in _MERGED:
-                    store.run(sql, old=ids[0], new=ids[1])
+                    store.run(sql, old=part, new=whole)
             for row in store.rows("SELECT max(id) FROM traces WHERE key NOT NULL AND valid_to IS "
                                   "NULL AND scope_id = ? GROUP BY key HAVING count(*) > 1", target):
                 one_key(store, row[0])
+            store.reindex()
         else:
             store.run("UPDATE scopes SET name = ?, key = ? WHERE id = ?", name, scope_key(name),
                       source)
             store.run("UPDATE scopes SET name = ? WHERE log_of = ?", f"{name} (conversation)",
                       source)
+            store.renew()
         store.event(hippo.clock(), "rename", target if merged else source)
-        store.renew()
     return merged
 
 
@@ -10128,12 +10117,11 @@ def _cmd_export(desk: Desk, given: Mapping[str, Any]) -> Answer:
     store, project, output = desk.hippo.store, given.get("project"), given["output"]
     name, scope = given["format"] or "realmemory", desk.scope(project)
     with store.reading():
-        seen = store.visible(scope, given["all_scopes"], logs=True)
-        if project:                     # that one alone
-            own = store.scope_id(project)
-            if own is None:
-                raise NotFound(f"there is no project {project!r}; `realmemory scopes` lists them")
-            seen = [one for one in (own, store.log_id(own)) if one]
+        own = store.scope_id(project) if project else 0
+        if own is None:
+            raise NotFound(f"there is no project {project!r}; `realmemory scopes` lists them")
+        seen = [one for one in (own, store.log_id(own)) if one] if own else (   # that one alone
+            store.visible(scope, given["all_scopes"], logs=True))
         left = store.value(f"SELECT count(*) FROM traces WHERE scope_id NOT {SQL_IN}",
                            to_json(seen))
     told = export_to(desk.hippo, output and os.path.expanduser(output), format=name, scope=scope,
