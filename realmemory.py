@@ -9428,6 +9428,9 @@ class _Intake:
             return Verdict("known", held if old is None else old["id"], text)
         if old is not None and old["origin"] in TRUSTED:
             return Verdict("known", old["id"], text, "revised here since")
+        above = under_key(self.store, self.store.scope_id(self.scope), draft.key)
+        if above is not None and above["origin"] in TRUSTED:
+            return Verdict("skipped", above["id"], text, "what stands under its key was said here")
         if old is not None and old["valid_to"] is None and not draft.quarantine:
             when = draft.when if (draft.when or 0.0) > valid_from(old) else None
             result, revised = _revise(self.hippo, old, draft._replace(when=when)), "revised"
@@ -9472,8 +9475,8 @@ class _Intake:
 
 
 def _take_notes(intake: _Intake, source: Source) -> Iterator[Verdict]:
-    row, path = FORMATS[intake.name], os.path.abspath(source.path)
-    rows, path = row.read(source), "" if row.notes else path
+    row = FORMATS[intake.name]
+    rows, path = row.read(source), "" if row.notes else os.path.abspath(source.path)
     for batch in [[*rows]] if path else iter(lambda: [*islice(rows, NOTES_AT_ONCE)], []):
         drafts = list[Draft]()
         for where, one in batch:
