@@ -56,7 +56,7 @@ from contextlib import closing, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from heapq import nlargest, nsmallest
-from itertools import accumulate, islice, permutations
+from itertools import accumulate, chain, islice, permutations
 from operator import eq, ge, gt, le, lt, mul, ne
 from types import SimpleNamespace
 
@@ -9165,35 +9165,20 @@ def report_page(hippo: Hippocampus, scope: str | None = None, *, all_scopes: boo
 
 
 # === 27b. Import and export =======================================================================
-# A format is a row of FORMATS: how a source is told, what takes it in, what writes it.  Readers
-# make notes of what they can read and say what they could not.  A note passes guard and gate as
-# untrusted "import" (with a file's citation "file"); its format and id, kept in `meta`, tell what
-# was taken in before: to import again adds nothing, a changed note supersedes itself.  realMemory's
-# own JSONL is lossless: a `uid` names a trace in every store, and references follow.  A dry run is
-# the import itself, on a copy that is thrown away.
+# A format is a row of FORMATS: how a source is told, what reads it, what writes it.  A note passes
+# guard and gate as untrusted "import" (with a file's citation "file"); its format and id, kept in
+# `meta`, tell what was taken in before: to import again adds nothing, a changed note supersedes
+# itself.  realMemory's own JSONL is lossless: a `uid` names a trace in every store, and references
+# follow.  A dry run is the import itself, on a copy that is thrown away.
 
 IMPORT_BYTES, WHOLE_BYTES, LINE_BYTES = 1 << 31, 1 << 26, 1 << 23   # of JSONL, other files, a line
 IMPORT_FILES, NOTES_AT_ONCE = 20_000, 200   # of a folder; in a transaction
-PASSAGE = 1_200                     # characters of a file's passage, about
+PASSAGE, ALIKE_TRIED = 1_200, 50    # characters of a file's passage, about; old ones it may change
 FENCE = ("<!-- BEGIN realmemory", "<!-- END realmemory")    # what is ours in files of others
 _WRONG = (InvalidInput, TypeError, ValueError, LookupError, AttributeError, OverflowError)
-
-
-class Note(Record):
-    """What a source says in one place."""
-
-    text: str
-    id: str = ""                    # in its format; "": what it says
-    kind: str = "semantic"
-    when: object = None             # it became true
-    until: object = None            # it ceased to be
-    tags: tuple[str, ...] = ()
-    speaker: str | None = None
-    key: str | None = None
-    source_url: str | None = None
-    name: str = ""                  # by which other notes refer to it
-    refs: tuple[str, ...] = ()      # names of notes that it belongs to
-    about: dict[str, Any] = {}      # noqa: RUF012  what else its format says
+_LISTED = ("results", "memories", "edges", "items", "semanticMemories", "proceduralMemories")
+_FRONT = Regex(r"---[ \t]*\n((?:.*\n){0,200}?)---[ \t]*(?:\n|\Z)")
+_PAIR = Regex(r"^[ \t]*(?:([\w-]+):|-[ \t])[ \t]*(.*)$", re.M)
 
 
 class Verdict(Record):
@@ -9206,51 +9191,42 @@ class Verdict(Record):
 
 
 class Source(Record):
-    """A file or folder to import."""
+    """A file to import."""
 
     path: str
-    text: str = ""                  # of prose
-    data: Any = None                # a file's JSON; of JSONL its first line's
+    text: str = ""                  # "" of JSONL
+    data: Any = None                # its JSON, of JSONL its first line's
 
-    def rows(self, *places: str) -> Iterator[tuple[str, Any]]:
-        """(where, row) of the lists under some names, of a list, or of the lines of JSONL; None for
-        a row that can't be read."""
-        if lists := [place for place in places if isinstance(self.data, dict)
-                     and isinstance(self.data.get(place), list)]:
-            yield from ((f"{place} {n}", row) for place in lists
-                        for n, row in enumerate(self.data[place], 1))
-        elif isinstance(self.data, list):
-            yield from ((f"item {n}", row) for n, row in enumerate(self.data, 1))
-        else:
-            with open(self.path, "rb") as file:
-                for n, line in enumerate(iter(lambda: file.readline(LINE_BYTES), b""), 1):
-                    rest = line
-                    while len(rest) == LINE_BYTES and rest[-1:] != b"\n":   # too long to be read
-                        rest, line = file.readline(LINE_BYTES), b"{"
-                    if line.strip():
-                        yield f"line {n}", _json_of(line)
+    def rows(self) -> Iterator[tuple[str, Any]]:
+        """(where, row) of the lists in its JSON, or of its lines; None for a row without JSON."""
+        if self.text:
+            lists = [self.data.get(name) for name in _LISTED] if isinstance(
+                self.data, dict) else [self.data]
+            rows = [rows for rows in lists if isinstance(rows, list)] or [[self.data]]
+            yield from ((f"item {n}", row) for n, row in enumerate(chain(*rows), 1))
+            return
+        with open(self.path, "rb") as file:
+            for n, line in enumerate(iter(lambda: file.readline(LINE_BYTES), b""), 1):
+                rest = line
+                while len(rest) == LINE_BYTES and rest[-1:] != b"\n":   # too long to be read
+                    rest, line = file.readline(LINE_BYTES), b"{"
+                if line.strip():
+                    yield f"line {n}", _json_of(line)
 
     def first(self) -> dict[str, Any]:
-        """The first row, or the object itself where it holds no list of rows."""
-        found = self.data
-        for place in _LISTED if isinstance(found, dict) else ():
-            found = found[place] if isinstance(found, dict) and found.get(place) else found
-        found = found[0] if isinstance(found, list) and found else found
-        return found if isinstance(found, dict) else {}
+        """The first row that is one."""
+        row = next((row for _, row in self.rows()), None)
+        return row if isinstance(row, dict) else {}
 
-    def front(self) -> tuple[dict[str, str], int]:
-        """Front matter by name ("metadata.type" for a nested one), and the lines it takes."""
-        lines, found, above = self.text.split("\n"), dict[str, str](), ""
-        end = next((n for n, line in enumerate(lines[1:200], 1) if line.strip() == "---"), 0)
-        for line in lines[1:end] if lines[0].strip() == "---" else ():
-            if match := re.match(r"(\s*)([\w-]+):\s*(.*)", line):
-                name = f"{above}.{match[2]}" if match[1] else match[2]
-                above = above if match[1] else match[2]
-                said = _json_of(match[3]) if match[3].startswith('"') else None
-                found[name] = said if isinstance(said, str) else match[3].strip("'\" ")
-            elif (match := re.match(r"\s*-\s+(.*)", line)) and above:
-                found[above] = f"{found[above]} {match[1]}"
-        return found, end + 1 if found else 0
+    def front(self) -> tuple[dict[str, str], str]:
+        """Front matter by name, items of a list in one text; blank lines for it, then the rest."""
+        found, name, match = dict[str, str](), "", _FRONT.match(self.text)
+        for key, said in _PAIR.findall(match[1]) if match else ():
+            name, text = key or name, _json_of(said) if said[:1] == '"' else None
+            text = text if isinstance(text, str) else said.strip("'\" ")
+            found[name] = text if key else f"{found.get(name, '')} {text}"
+        skipped = match[0] if match and found else ""
+        return found, "\n" * skipped.count("\n") + self.text[len(skipped):]
 
 
 def _json_of(text: str | bytes) -> Any:
@@ -9263,9 +9239,7 @@ def _json_of(text: str | bytes) -> Any:
 
 
 def source_of(path: str) -> Source:
-    """A folder, or a regular file of text within the limits, as a source; else InvalidInput."""
-    if os.path.isdir(path):
-        return Source(path)
+    """A regular file of text within the limits, as a source; else InvalidInput."""
     if not os.path.isfile(path):
         raise NotFound(f"there is no regular file and no folder {path!r}")
     size = os.path.getsize(path)
@@ -9284,12 +9258,12 @@ def source_of(path: str) -> Source:
     return Source(path, text, _json_of(text) if text.lstrip()[:1] in ("{", "[", '"') else None)
 
 
-def files_in(folder: str, *, deep: bool = True) -> Iterator[str]:
+def files_in(folder: str) -> Iterator[str]:
     """Paths of a folder's files, sorted: no hidden ones, and no link, that might lead out of it."""
     n = 0
     for place, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if deep and name[0] not in "._"
-                            and name not in ("node_modules", "venv", "build", "dist", "target"))
+        folders[:] = sorted(name for name in folders if name[0] not in "._" and name not in (
+            "node_modules", "venv", "build", "dist", "target"))
         for path in (os.path.join(place, name) for name in sorted(names) if name[0] != "."):
             if os.path.isfile(path) and not os.path.islink(path):
                 n += 1
@@ -9297,95 +9271,65 @@ def files_in(folder: str, *, deep: bool = True) -> Iterator[str]:
                 yield path
 
 
-# --- readers of JSON ---
+# --- readers: a note is what `draft_of` takes, with an id, an end and what else is told `about` it
 
-def _note(row: Any, fields: str) -> Note:
-    """The note of a row, by "field=name|other ...": of the names the first that is there, what is
-    left over is told `about` it.  A bare string says itself."""
-    told: dict[str, Any] = {"text": row} if isinstance(row, str) else {}
-    rest: dict[str, Any] = {}
-    if not told:
-        rest = {name: value for name, value in row.items() if value not in (None, "", [], {})}
-        for field, _, names in (pair.partition("=") for pair in fields.split()):
-            if name := next((name for name in names.split("|") if name in rest), ""):
-                told[field] = rest.pop(name)
-    _require(isinstance(told.get("text"), str), "it has no text")
-    tags = told.get("tags") or ()
-    tags = re.split(r"[,\s]+", tags) if isinstance(tags, str) else tags
-    told |= {"id": str(told.get("id", "")), "tags": tuple(str(tag)[:100] for tag in tags),
-             "kind": told["kind"] if told.get("kind") in KINDS else "semantic",
-             "about": rest if len(to_json(rest)) <= 4_000 else {}}
-    return Note(**told)
+_FIELDS = {     # the names that other programs have for a field, of which the first counts
+    "text": "text content memory fact observation value", "id": "id uuid uid", "kind": "kind type",
+    "when": "when valid_at valid_from timestamp created_at createdAt date",
+    "until": "until invalid_at expired_at expiration_date valid_to forgetAfter",
+    "tags": "tags concepts namespace", "key": "key", "source_url": "source_url source url",
+    "speaker": "speaker author actor_id user_id agent_id"}
+_KINDS = {"preference": "procedural", "workflow": "procedural", "bug": "episodic"}
+_ITEM = Regex(r"^\s{0,3}(?:[-*+]|\d{1,3}[.)])\s+(?=\S)")
+_HEADING = Regex(r"(#{1,6})\s+(.*?)\s*#*")
+_OURS = Regex(rf"^[ \t]*{FENCE[0]}.*?(?:{FENCE[1]}[^\n]*|\Z)", re.S | re.M)
+_WIKI = Regex(r"\[\[([^\]|\n]{1,200})(?:\|[^\]\n]*)?\]\]")
+_OBSERVED = Regex(r"\[([^\W\d_][\w -]{1,40})\]\s+(.+?)((?:\s+#[\w/-]+)*)(?:\s+\(([^()]*)\))?")
+_RELATED = Regex(rf"[\w -]{{1,60}}{_WIKI.source}.*")
+_MARKDOWN = (".md", ".markdown", ".mdx")
 
 
-_ANY = ("text=text|content|memory|fact|observation id=id|uuid|uid kind=kind until=valid_to|until "
-        "when=when|valid_from|timestamp|created_at|createdAt|date tags=tags speaker=speaker|author "
-        "key=key source_url=source_url|source|url")
-_AGENTMEMORY_KINDS = {"preference": "procedural", "workflow": "procedural", "bug": "episodic"}
+def _any_notes(row: Any) -> Iterator[dict[str, Any]]:
+    """The note of a row of JSON; a bare string says itself, text in pieces is joined."""
+    rest = {"text": row} if isinstance(row, str) else {
+        name: value for name, value in row.items() if value not in (None, "", [], {})}
+    if rest.get("isLatest") is False:
+        return
+    if "namespace" in rest:         # an item of a LangGraph store
+        rest["id"] = to_json([rest["namespace"], rest.pop("key", None)])
+    note = {field: rest.pop(found[0]) for field, names in _FIELDS.items()
+            if (found := [name for name in names.split() if name in rest])}
+    text, title, tags = note.get("text"), str(rest.pop("title", "")), note.get("tags", ())
+    if not isinstance(text, str):
+        rest["value"], text = text, "\n".join(_strings(text))
+    kind = str(note.get("kind"))
+    yield note | {
+        "text": f"{title}: {text}" if text and not text.startswith(title) else text,
+        "id": str(note.get("id", "")), "about": rest if len(to_json(rest)) <= 4_000 else {},
+        "kind": kind if kind in KINDS else _KINDS.get(kind, "semantic"),
+        "tags": [str(tag)[:100] for tag in (
+            re.split(r"[,\s]+", tags) if isinstance(tags, str) else tags)]}
 
 
-def _agentmemory_notes(row: Any) -> Iterator[Note]:
-    if row.get("isLatest") is not False:
-        note = _note(row, "text=content|fact|text id=id when=createdAt until=forgetAfter "
-                     "tags=concepts")
-        title = str(row.get("title") or "")
-        yield note._replace(
-            text=note.text if note.text.startswith(title) else f"{title}: {note.text}",
-            kind=_AGENTMEMORY_KINDS.get(str(row.get("type")), "semantic"), name=note.id,
-            refs=tuple(map(str, row.get("relatedIds") or ())))
-
-
-def _langgraph_notes(row: Any) -> Iterator[Note]:
-    space = row["namespace"]
-    space = [space] if isinstance(space, str) else [*map(str, space)]
-    yield Note("\n".join(_strings(row["value"])) or to_json(row["value"]), tags=(_tag(space),),
-               id=_place_of(space, str(row["key"])), when=row.get("created_at"),
-               about={"value": row["value"]})
-
-
-def _mcp_notes(row: Any) -> Iterator[Note]:
+def _mcp_notes(row: Any) -> Iterator[dict[str, Any]]:
     """A note of each observation ("Ada: likes tea") and of a relation ("Ada works at Acme")."""
     if row["type"] == "relation":
-        said = f"{row['from']} {row['relationType'].replace('_', ' ')} {row['to']}"
-        yield Note(said, refs=(str(row["from"]), str(row["to"])), about={"row": row})
+        yield {"text": f"{row['from']} {row['relationType'].replace('_', ' ')} {row['to']}",
+               "about": {"row": row}}
         return
     name, sort = row["name"], row.get("entityType")
     _require(row["type"] == "entity" and isinstance(name, str), "it is no entity")
     for said in map(str, row.get("observations") or [""]):
         text = said if sort == "realmemory" else f"{name}: {said}"
-        yield Note(text if said else f"{name} ({sort})", name=name,
-                   about={"row": {"type": "entity", "name": name, "entityType": sort}})
-
-
-_Notes = Callable[[Source], Iterator[Note | Verdict]]
-
-
-def _rows_read(read: Callable[[Any], Iterable[Note]] | str, *places: str) -> _Notes:
-    """A reader that asks `read` (or takes the fields that it names) about each row."""
-    def notes(source: Source) -> Iterator[Note | Verdict]:
-        for where, row in source.rows(*places):
-            try:
-                _require(row is not None, "it is no JSON")
-                yield from [_note(row, read)] if isinstance(read, str) else [*read(row)]
-            except _WRONG as error:
-                yield Verdict("skipped", None, where, one_line(f"{type(error).__name__}: {error}"))
-
-    return notes
-
-
-# --- readers of prose ---
-
-_HEADING = Regex(r"(#{1,6})\s+(.*?)\s*#*")
-_ITEM = Regex(r"^\s{0,3}(?:[-*+]|\d{1,3}[.)])\s+(?=\S)")
-_OURS = Regex(rf"^[ \t]*{FENCE[0]}.*?(?:{FENCE[1]}[^\n]*|\Z)", re.S | re.M)
-_WIKI = Regex(r"\[\[([^\]|\n]{1,200})(?:\|[^\]\n]*)?\]\]")
-_OBSERVED = Regex(r"\[([^\W\d_][\w -]{1,40})\]\s+(.+?)((?:\s+#[\w/-]+)*)(?:\s+\(([^()]*)\))?")
+        yield {"text": text if said else f"{name} ({sort})",
+               "about": {"row": {"type": "entity", "name": name, "entityType": sort}}}
 
 
 def passages(text: str, *, small: bool = False, marked: bool = True
              ) -> Iterator[tuple[int, int, str, str]]:
     """(first line, last line, headings above it, text) of each passage: a paragraph or list item
-    where `small`, else paragraphs up to about PASSAGE.  `marked` text has headings.
+    where `small`, else paragraphs up to about PASSAGE.  `marked` text has headings; small ones of
+    other text are its lines.
 
     >>> [*passages("# Port\\n\\nIt is 80.\\n- a\\n- b\\n", small=True)]
     [(3, 3, 'Port', 'It is 80.'), (4, 4, 'Port', 'a'), (5, 5, 'Port', 'b')]
@@ -9395,8 +9339,8 @@ def passages(text: str, *, small: bool = False, marked: bool = True
     for n, line in enumerate([*lines, ""]):
         heading = None if code or not marked else _HEADING.fullmatch(line)
         item, blank = small and not code and _ITEM.match(line), not (code or line.strip())
-        if n == len(lines) or heading or item or size > 2 * PASSAGE or blank and (
-                small or size > PASSAGE // 2):
+        if n == len(lines) or heading or item or size > 2 * PASSAGE or small and not marked or (
+                blank and (small or size > PASSAGE // 2)):
             if said := "\n".join(lines[first:n]).rstrip():
                 yield (first + 1, first + 1 + said.count("\n"), " > ".join(crumbs.values()),
                        _ITEM.sub("", said, count=1) if small else said)
@@ -9408,57 +9352,39 @@ def passages(text: str, *, small: bool = False, marked: bool = True
         code, size = code ^ line.lstrip().startswith("```"), size + len(line)
 
 
-def _prose(*, small: bool = True, tags: tuple[str, ...] = (), lined: bool = False) -> _Notes:
-    """A reader of passages (`lined`: of lines) with citations.  What basic-memory writes, "- [fact]
-    text #tag (context)" and "- relation [[Target]]", is taken apart."""
-    def notes(source: Source) -> Iterator[Note | Verdict]:
-        marked = small and not lined or source.path.lower().endswith((".md", ".markdown", ".mdx"))
-        front, skipped = source.front() if marked else ({}, 0)
-        common = (*tags, *re.findall(r"[\w/-]+", front.get("tags", "")))
-        title, lines = front.get("title", ""), source.text.split("\n")
-        body = "\n".join([""] * skipped + lines[skipped:])
-        for first, last, above, text in ((n, n, "", line) for n, line in enumerate(lines, 1)
-                                         if line.strip()) if lined else passages(
-                                             body, small=small, marked=marked):
-            own, about = common, dict[str, object]()
-            if title and (seen := _OBSERVED.fullmatch(text)):
-                about, text = {"category": seen[1], "context": seen[4]}, f"{title}: {seen[2]}"
-                own = (*common, *re.findall(r"(?<=#)[\w/-]+", seen[3]))
-            elif title and re.fullmatch(rf"[\w -]{{1,60}}{_WIKI.source}.*", text):
-                text = f"{title} {text.replace('_', ' ')}"
-            elif above or title:
-                text = f"{above or title}\n{text}"
-            yield Note(_WIKI.sub(r"\1", text) if title else text, tags=own, about=about,
-                       source_url=f"file:{os.path.abspath(source.path)}#L{first}-L{last}")
-
-    return notes
+def _prose(source: Source, *tags: str, small: bool = True, marked: bool = True
+           ) -> Iterator[tuple[str, Any]]:
+    """Passages with citations.  What basic-memory writes, "- [fact] text #tag (context)" and
+    "- relation [[Target]]", is taken apart."""
+    front, body = source.front() if marked else ({}, source.text)
+    title, common = front.get("title", ""), (*tags, *re.findall(r"[\w/-]+", front.get("tags", "")))
+    for first, last, above, text in passages(body, small=small, marked=marked):
+        own, about = common, dict[str, object]()
+        if title and (seen := _OBSERVED.fullmatch(text)):
+            about, text = {"category": seen[1], "context": seen[4]}, f"{title}: {seen[2]}"
+            own = (*common, *re.findall(r"(?<=#)[\w/-]+", seen[3]))
+        elif title and _RELATED.fullmatch(text):
+            text = f"{title} {text.replace('_', ' ')}"
+        elif above or title:
+            text = f"{above or title}\n{text}"
+        yield one_line(text, 60), {
+            "text": _WIKI.sub(r"\1", text) if title else text, "tags": own, "about": about,
+            "source_url": f"file:{os.path.abspath(source.path)}#L{first}-L{last}"}
 
 
-def _claude_notes(source: Source) -> Iterator[Note | Verdict]:
-    """One note a file of Claude's auto-memory, and what its index says by itself."""
-    folder = source.path if os.path.isdir(source.path) else os.path.dirname(source.path)
-    for path in files_in(folder or ".", deep=False):
-        try:
-            file = source_of(path)
-        except (RealMemoryError, OSError) as error:
-            yield Verdict("skipped", None, path, one_line(str(error)))
-            continue
-        cited, (front, skipped) = f"file:{os.path.abspath(path)}", file.front()
-        if os.path.basename(path) == "MEMORY.md":
-            listed = re.sub(r"(?m)^\s*- \[[^\]\n]*\]\([^)\n]*\.md\).*$", "", file.text)
-            for _, _, _, text in passages(listed, small=True):
-                yield Note(text, source_url=cited)
-        elif path.endswith(".md"):
-            body, told = "\n".join(file.text.split("\n")[skipped:]).strip(), front.get(
-                "description", "")
-            sort = front.get("metadata.type") or front.get("type", "")
-            if "metadata.realmemory" not in front and told not in body:
-                body = f"{told}\n{body}".strip()
-            if body:
-                name = front.get("name") or os.path.basename(path)[:-3]
-                yield Note(body, id=name, name=name, source_url=cited, tags=(sort,) * bool(sort),
-                           kind="procedural" if sort == "feedback" else "semantic",
-                           refs=tuple(_WIKI.findall(body)))
+def _claude(source: Source) -> Iterator[tuple[str, Any]]:
+    """A file of Claude's auto-memory as one note; of its index what that says by itself."""
+    (front, body), cited = source.front(), {"source_url": f"file:{os.path.abspath(source.path)}"}
+    if os.path.basename(source.path) == "MEMORY.md":
+        own = re.sub(r"(?m)^\s*- \[[^\]\n]*\]\([^)\n]*\.md\).*$", "", source.text)
+        yield from ((one_line(text, 60), {"text": text, **cited})
+                    for *_, text in passages(own, small=True))
+        return
+    body, told, sort = body.strip(), front.get("description", ""), front.get("type", "")
+    if "realmemory" not in front and told not in body:
+        body = f"{told}\n{body}".strip()
+    yield source.path, {"text": body, "tags": (sort,) * bool(sort), **cited,
+                        "kind": "procedural" if sort == "feedback" else "semantic"}
 
 
 # --- taking notes in ---
@@ -9466,161 +9392,117 @@ def _claude_notes(source: Source) -> Iterator[Note | Verdict]:
 _SQL_TAKEN = """SELECT *, json_extract(meta, '$.import.id') AS ident FROM traces WHERE scope_id = ?
     AND json_extract(meta, '$.import.from') = ?
     AND json_type(meta, '$.import.id') = 'text' ORDER BY id"""
-_SQL_SAME = """SELECT * FROM traces WHERE whole = ? AND text = ? AND scope_id IN (?, 1)
-    ORDER BY id DESC LIMIT 1"""
-_SQL_SAID = """SELECT v.text FROM variants v JOIN traces t ON t.id = trace_id
-    WHERE v.origin <> ? AND scope_id = ?"""
+_SQL_HELD = f"""SELECT text, id FROM (
+    SELECT v.text, t.id FROM variants v JOIN traces t ON t.id = v.trace_id
+        WHERE v.origin <> '{CUE}' AND t.scope_id = ?1 UNION ALL
+    SELECT t.text, t.id FROM traces t LEFT JOIN traces heir ON heir.id = t.superseded_by
+        WHERE t.scope_id IN (?1, 1) AND (t.valid_to IS NULL OR heir.origin IN ('user', 'agent')))
+    ORDER BY id"""                  # of what somebody revised here, the old text, too
 
 
 class _Intake:
-    """Takes the notes of one format into one scope."""
+    """Takes the sources of one format into one scope; of realMemory's own into its scopes."""
 
-    def __init__(self, hippo: Hippocampus, name: str, scope: str) -> None:
+    def __init__(self, hippo: Hippocampus, name: str, scope: str, own_scopes: bool) -> None:
         self.hippo, self.store, self.name, self.scope = hippo, hippo.store, name, scope
+        self.own_scopes, self.taken = own_scopes, dict[str, list[sqlite3.Row]]()
         with self.store.reading():
             at = self.store.scope_id(scope) or 0
-            rows = self.store.rows(_SQL_TAKEN, at, name)
-            self.said = {row[0] for row in self.store.rows(_SQL_SAID, CUE, at)}
-        self.taken: dict[str, list[sqlite3.Row]] = {}
-        for row in rows:
-            self.taken.setdefault(row["ident"], []).append(row)
-        self.names: dict[str, int] = {}
+            for row in self.store.rows(_SQL_TAKEN, at, name):
+                self.taken.setdefault(row["ident"], []).append(row)
+            self.held: dict[str, int] = dict(map(tuple, self.store.rows(_SQL_HELD, at)))
 
-    def draft(self, note: Note, file: str = "") -> Draft:
+    def draft(self, path: str, *, text: str, id: str = "", until: object = None,
+              about: Mapping[str, Any] = {}, **given: Any) -> Draft:
         """The guarded draft of a note; the id of a file's passage is its path."""
-        until = None if note.until is None else epoch(note.until, "until")
-        about = {**note.about, "from": self.name, "until": until,
-                 "id": file or note.id[:2_000] or _span_hash([note.text])}
-        given = {name: getattr(note, name)
-                 for name in ("text", "kind", "tags", "key", "when", "speaker", "source_url")}
+        ended = None if until is None else epoch(until, "until")
+        told = {**about, "from": self.name, "until": ended,
+                "id": path or id[:2_000] or _span_hash([text])}
         return draft_of(
-            self.hippo, **given, scope=self.scope, origin="file" if (
-                note.source_url or "").startswith("file:") else "import",
-            force_new=until is not None and until <= self.hippo.clock(),    # history
-            meta={"import": {name: told for name, told in about.items() if told is not None}})
+            self.hippo, text, **given, scope=self.scope, origin="file" if str(
+                given.get("source_url")).startswith("file:") else "import",
+            force_new=ended is not None and ended <= self.hippo.clock(),    # history
+            meta={"import": {name: said for name, said in told.items() if said is not None}})
 
     def place(self, draft: Draft, old: sqlite3.Row | None = None) -> Verdict:
         """Write a draft, over what its source said before, inside a transaction."""
-        store, text = self.store, one_line(draft.text, 100)
+        text, held = one_line(draft.text, 100), self.held.get(draft.text)
+        if old is None and held or old is not None and (
+                old["text"] == draft.text or held == old["id"]):
+            return Verdict("known", held if old is None else old["id"], text)
         if old is not None and old["origin"] in TRUSTED:
             return Verdict("known", old["id"], text, "revised here since")
+        above = under_key(self.store, self.store.scope_id(self.scope), draft.key)
+        if above is not None and above["origin"] in TRUSTED:
+            return Verdict("skipped", above["id"], text, "what stands under its key was said here")
         if old is not None and old["valid_to"] is None and not draft.quarantine:
             when = draft.when if (draft.when or 0.0) > valid_from(old) else None
-            result = _revise(self.hippo, old, draft._replace(when=when))
-            return Verdict("revised", result.memory_id, text, result.decision.reason)
-        same = None if old is not None else store.row(
-            _SQL_SAME, whole_of(draft.words), draft.text, store.scope_id(self.scope) or 1)
-        head = same and store.traces([store.head(same["id"])])[store.head(same["id"])]
-        if draft.text in self.said or same and head and (
-                same["valid_to"] is None or head["origin"] in TRUSTED):     # or somebody revised it
-            return Verdict("known", same["id"] if same else None, text)
-        result = keyed(self.hippo, draft)
-        self.said |= {draft.text} if not result.created else set()
-        if old is not None:
-            self.retire(old)
-        return Verdict(result.decision.action, result.memory_id, text, result.decision.reason)
+            result, revised = _revise(self.hippo, old, draft._replace(when=when)), "revised"
+            self.held.pop(old["text"], None)
+        else:
+            result, revised = keyed(self.hippo, draft), ""
+            if draft.force_new and result.created:
+                self.store.change(result.memory_id, valid_to=max(
+                    draft.meta["import"]["until"], draft.when or -math.inf))
+            if old is not None:
+                self.retire(old)
+        self.held[draft.text] = result.memory_id
+        return Verdict(revised or result.decision.action, result.memory_id, text,
+                       result.decision.reason)
 
     def retire(self, row: sqlite3.Row) -> Verdict:
         """End what its source says no more."""
         now = max(self.hippo.clock(), valid_from(row))
         self.store.change(row["id"], valid_to=row["valid_to"] or now, updated_at=now, pinned=0)
         self.store.event(now, "retire", row["scope_id"], row["id"])
+        self.held.pop(row["text"], None)
         return Verdict("retired", row["id"], one_line(row["text"], 100))
-
-    def note(self, note: Note, draft: Draft) -> Verdict:
-        """Write one note unless it was taken in before, with links to what it refers to."""
-        old, now = self.taken.get(draft.meta["import"]["id"], [None])[-1], self.hippo.clock()
-        told = Verdict("known", old["id"], one_line(draft.text, 100)) if old is not None and (
-            old["text"] == draft.text or draft.text in self.said) else self.place(draft, old)
-        ident = told.memory_id
-        if ident and told.action in ("create", "link"):
-            if draft.force_new:
-                ended = draft.meta["import"]["until"]
-                self.store.change(ident, valid_to=max(ended, ended if draft.when is None
-                                                      else draft.when))
-            ends = [ident, *(self.names[ref] for ref in note.refs if ref in self.names)]
-            for a, b in linkable(self.store.traces(ends).values()):
-                if ident == a:
-                    self.store.link(a, b, "related", now, weight=1.0)
-        if ident and note.name:
-            self.names.setdefault(note.name, ident)
-        return told
 
     def file(self, path: str, drafts: Sequence[Draft]) -> Iterator[Verdict]:
         """Write a file's passages: what stayed is cited where it stands now, what changed
         supersedes, what is gone is retired."""
-        from difflib import SequenceMatcher
-        old = [row for row in self.taken.get(path, ()) if row["valid_to"] is None]
-        steps = SequenceMatcher(None, [row["text"] for row in old], [
-            draft.text for draft in drafts], autojunk=False).get_opcodes()
-        for how, a, b, c, d in steps:
-            for i in range(max(b - a, d - c)):
-                row, draft = old[a + i] if a + i < b else None, drafts[c + i] if c + i < d else None
-                if row is None or draft is None:
-                    alike = False
-                elif how == "equal":
-                    self.store.change(row["id"], source_url=draft.source_url,
-                                      source_hash=draft.source_hash)
-                    yield Verdict("known", row["id"], one_line(row["text"], 100))
-                    continue
-                else:
-                    shared = set(draft.words).intersection(content(row["text"]))
-                    alike = 2 * len(shared) >= len(set(draft.words))
-                if row is not None and not alike and row["origin"] not in TRUSTED:
-                    yield self.retire(row)
-                if draft is not None:
-                    yield self.place(draft, row if alike else None)
+        stay = {row["text"]: row for row in self.taken.get(path, ()) if row["valid_to"] is None}
+        said = {draft.text for draft in drafts}
+        gone = {text: (row, {*content(text)}) for text, row in stay.items() if text not in said}
+        for draft in drafts:
+            old, words = stay.get(draft.text), {*draft.words}
+            if old is not None:
+                self.store.change(old["id"], source_url=draft.source_url,
+                                  source_hash=draft.source_hash)
+            elif draft.text not in self.held:
+                alike = max(islice(gone.values(), ALIKE_TRIED), default=None,
+                            key=lambda one: len(words & one[1]))
+                if alike and 2 * len(words & alike[1]) >= len(words):
+                    old, _ = gone.pop(alike[0]["text"])
+            yield self.place(draft, old)
+        yield from (self.retire(row) for row, _ in gone.values() if row["origin"] not in TRUSTED)
 
 
-class _Job(Record):
-    """What an import is asked."""
-
-    hippo: Hippocampus
-    scope: str
-    own_scopes: bool                # realMemory's own file keeps its scopes
-    intakes: dict[str, _Intake]     # by format, for all files
-
-    def intake(self, name: str) -> _Intake:
-        """The intake of a format."""
-        if name not in self.intakes:
-            self.intakes[name] = _Intake(self.hippo, name, self.scope)
-        return self.intakes[name]
-
-
-_Take = Callable[[_Job, Source], Iterator[Verdict]]
-
-
-def _noted(name: str, read: _Notes, *, prose: bool = False) -> _Take:
-    """What takes a source in through a reader of notes; of `prose`, the file as a whole."""
-    def take(job: _Job, source: Source) -> Iterator[Verdict]:
-        intake, notes = job.intake(name), read(source)
-        path = os.path.abspath(source.path) if prose else ""
-        for batch in [[*notes]] if prose else iter(lambda: [*islice(notes, NOTES_AT_ONCE)], []):
-            ready = list[tuple[Note, Draft]]()
-            for note in batch:
-                if isinstance(note, Verdict):
-                    yield note
-                    continue
-                try:
-                    ready.append((note, intake.draft(note, path)))
-                except _WRONG as error:
-                    yield Verdict("skipped", None, one_line(note.text, 60), str(error))
-            with job.hippo.writing():
-                told = [*intake.file(path, [draft for _, draft in ready])] if prose else [
-                    intake.note(*one) for one in ready]
-            yield from told
-
-    return take
+def _take_notes(intake: _Intake, source: Source) -> Iterator[Verdict]:
+    row = FORMATS[intake.name]
+    rows, path = row.read(source), "" if row.notes else os.path.abspath(source.path)
+    for batch in [[*rows]] if path else iter(lambda: [*islice(rows, NOTES_AT_ONCE)], []):
+        drafts = list[Draft]()
+        for where, one in batch:
+            try:
+                _require(one is not None, "it is no JSON")
+                drafts += [intake.draft(path, **note)
+                           for note in (row.notes(one) if row.notes else [one])]
+            except _WRONG as error:
+                yield Verdict("skipped", None, where, one_line(f"{type(error).__name__}: {error}"))
+        with intake.hippo.writing():
+            told = [*intake.file(path, drafts)] if path else [intake.place(
+                draft, *intake.taken.get(draft.meta["import"]["id"], ())[-1:]) for draft in drafts]
+        yield from told
 
 
-def _take_blocks(job: _Job, source: Source) -> Iterator[Verdict]:
-    core = CoreMemory(job.hippo, job.scope)
+def _take_blocks(intake: _Intake, source: Source) -> Iterator[Verdict]:
+    core = CoreMemory(intake.hippo, intake.scope)
     before = core.blocks()
     for label, said in core.take_in(source.data).items():
-        if said == "imported":
-            said = "known" if before.get(label) == core.blocks()[label] else "create"
-        done = said in ("known", "create")
-        yield Verdict(said if done else "skipped", None, f"block {label}", "" if done else said)
+        action = "skipped" if said != "imported" else (
+            "known" if before.get(label) == core.blocks()[label] else "create")
+        yield Verdict(action, None, f"block {label}", said.removeprefix("imported"))
 
 
 # --- realMemory's own JSONL ---
@@ -9629,11 +9511,16 @@ _DEFAULTS = {"reinforcements": 0, "contexts": 1, "shown": 0, "used": 0, "pinned"
              "quarantined": 0}
 _TIMES = ("created_at", "updated_at", "reinforced_at", "valid_to")
 _COLUMNS = ("uid", *_SAID, "source_hash", "valid_from", *_TIMES, "strength", *_DEFAULTS)
+_SQL_READ_TO = f"""SELECT max(id) FROM traces WHERE id <= ? AND scope_id {SQL_IN}
+    AND scope_id IN (SELECT id FROM scopes WHERE log_of > 0)"""
 _SQL_PLACES = f"""SELECT s.id, coalesce(o.name, s.name) AS scope, s.log_of > 0 AS log FROM scopes s
     LEFT JOIN scopes o ON o.id = s.log_of WHERE s.id {SQL_IN}
     ORDER BY coalesce(o.key, s.key), log"""
 _SQL_VARIANTS = """SELECT text, origin, session_id, turn_id, created_at FROM variants
     WHERE trace_id = ? ORDER BY id"""
+_SQL_TWIN = """SELECT id, uid FROM traces WHERE whole = ? AND text = ? AND scope_id = ?
+    AND origin = ? AND speaker IS ? AND coalesce(key, ?6) IS ?6
+    AND valid_to IS NULL AND quarantined = 0"""
 
 
 def own_lines(hippo: Hippocampus, scopes: Sequence[int]) -> Iterator[dict[str, Any]]:
@@ -9644,8 +9531,7 @@ def own_lines(hippo: Hippocampus, scopes: Sequence[int]) -> Iterator[dict[str, A
         ids = {row[0] for row in store.rows(f"SELECT id FROM traces WHERE scope_id {SQL_IN}",
                                             asked)}
         yield {"type": "realmemory", "version": 1, "read_to": store.value(
-            f"SELECT max(id) FROM traces WHERE id <= ? AND scope_id {SQL_IN} AND scope_id IN "
-            "(SELECT id FROM scopes WHERE log_of > 0)", int(store.meta("learned_to", "0")), asked)}
+            _SQL_READ_TO, int(store.meta("learned_to", "0")), asked)}
         places = {ident: {"scope": name, **({"log": 1} if log else {})}
                   for ident, name, log in store.rows(_SQL_PLACES, asked)}
         for scope, place in places.items():
@@ -9653,7 +9539,9 @@ def own_lines(hippo: Hippocampus, scopes: Sequence[int]) -> Iterator[dict[str, A
             yield {"type": "scope", **place, "days": store.active_days(scope),
                    "aliases": [row[0] for row in names]}
         for ident in sorted(ids):
-            yield _own_trace(store, store.traces([ident])[ident], places, ids)
+            row = store.traces([ident])[ident]
+            yield {"type": "trace", "id": ident, **places[row["scope_id"]], **_own_trace(
+                row, store.rows(_SQL_VARIANTS, ident), ids)}
         for row in store.rows("SELECT * FROM links ORDER BY src, dst"):
             if {row["src"], row["dst"]} <= ids:
                 yield {"type": "link", **dict(row)}
@@ -9663,16 +9551,15 @@ def own_lines(hippo: Hippocampus, scopes: Sequence[int]) -> Iterator[dict[str, A
                        "metadata": json.loads(row["metadata"])}
 
 
-def _own_trace(store: TraceStore, row: sqlite3.Row, places: Mapping[int, dict[str, Any]],
+def _own_trace(row: sqlite3.Row, variants: Iterable[sqlite3.Row],
                ids: Collection[int]) -> dict[str, Any]:
-    told: dict[str, Any] = {"type": "trace", "id": row["id"], **places[row["scope_id"]]}
-    told |= {name: row[name] for name in _COLUMNS if row[name] not in (None, _DEFAULTS.get(name))}
+    told = {name: row[name] for name in _COLUMNS if row[name] not in (None, _DEFAULTS.get(name))}
     told |= {name: row[name] for name in ("prev_id", "gist_id", "superseded_by")
              if row[name] in ids}
     told |= {name: json.loads(row[name]) for name in ("tags", "meta") if row[name]}
     if isinstance(told.get("meta", {}).get("sources"), list):
         told["meta"]["sources"] = [one for one in told["meta"]["sources"] if one in ids]
-    for one in map(dict, store.rows(_SQL_VARIANTS, row["id"])):
+    for one in map(dict, variants):
         if one["origin"] == CUE:        # its turn_id names the traces that came back for it
             one["turn_id"] = [i for i in json.loads(one["turn_id"] or "[]") if i in ids]
         told.setdefault("cues" if one["origin"] == CUE else "variants", []).append(one)
@@ -9688,26 +9575,24 @@ class _OwnIntake:
                 if isinstance(row, dict)]
         self.read_to = rows[0][1] if rows and isinstance(rows[0][1], int) else 0
         self.uids = {uid for uid, _ in rows if type(uid) is int and 0 <= uid < 1 << 63}
-        asked = to_json(sorted(self.uids))
         with self.store.reading():
             self.known = {row[0]: (row[1], row[2]) for row in self.store.rows(
-                f"SELECT uid, id, scope_id FROM traces WHERE uid {SQL_IN}", asked)}
-            self.strange = len(self.known) < self.store.value("SELECT count(*) FROM traces")
-            self.unread = self.store.row(f"SELECT 1 {SQL_UNREAD} AND uid NOT {SQL_IN}", int(
-                self.store.meta("learned_to", "0")), asked) is not None
-        self.highest = 10 * len(self.uids) + 100_000    # id that is kept as it was
+                f"SELECT uid, id, scope_id FROM traces WHERE uid {SQL_IN}",
+                to_json(sorted(self.uids)))}
         self.placed: dict[int, tuple[int, int]] = {}    # id there: id and scope here
-        self.own: set[int] = set()      # ids here of the file's own traces
+        self.steps: tuple[tuple[str, Callable[[Mapping[str, Any]], Verdict | None]], ...] = (
+            ("scope", self.add_scope), ("trace", self.add_trace), ("trace", self.settle),
+            ("link", self.add_link), ("block", self.add_block))
 
     def at(self, row: Mapping[str, Any]) -> int:
         """The id of the scope that a row belongs to, made where it is missing."""
         scope = self.store.scope_id(clean(self.scope or row["scope"]), create=True) or 1
         return self.store.log_id(scope, create=True) or 0 if row.get("log") else scope
 
-    def there(self, ident: object, scope: int) -> int | None:
-        """The id here of a trace of the file, where it is in this scope."""
+    def there(self, ident: object, *scopes: int | None) -> int | None:
+        """The id here of a trace of the file, where it is in one of these scopes."""
         found = self.placed.get(ident) if isinstance(ident, int) else None
-        return found[0] if found and found[1] == scope else None
+        return found[0] if found and found[1] in scopes else None
 
     def add_scope(self, row: Mapping[str, Any]) -> None:
         """Make a scope, with its days and what its repository is known by."""
@@ -9721,94 +9606,81 @@ class _OwnIntake:
     def checked(self, row: Mapping[str, Any]) -> tuple[Draft, dict[str, Any], list[dict[str, Any]]]:
         """A trace's line as a guarded draft, the other columns, and its other wordings."""
         plain: Any = SimpleNamespace(model=lambda: None, session_id=None, turned_off="")
-        about = row.get("meta") or {}
         draft = draft_of(plain, **{name: row[name] for name in _SAID if name in row},
                          scope=self.scope or row["scope"], when=row.get("valid_from"),
-                         tags=row.get("tags", ()), meta=about)
-        told: dict[str, Any] = {name: row.get(name, value) for name, value in _DEFAULTS.items()}
-        _require(all(type(n) is int and 0 <= n < 10**9 for n in told.values()),
+                         tags=row.get("tags", ()), meta=row.get("meta"))
+        numbers = {name: row.get(name, value) for name, value in _DEFAULTS.items()}
+        _require(all(type(n) is int and 0 <= n < 10**9 for n in numbers.values()),
                  "its numbers are none")
-        result, hashed = about.get("result"), str(row.get("source_hash"))
-        doubt = draft.quarantine or told["quarantined"] or (
-            isinstance(result, str) and suspicion(result))
-        told |= {name: None if row.get(name) is None else epoch(row[name], name)
-                 for name in _TIMES} | {
-            "created_at": epoch(row["created_at"]), "pinned": int(told["pinned"] and not doubt),
-            "strength": number_in(row["strength"], "strength", 0, 1), "uid": row["uid"],
-            "quarantined": int(bool(doubt)),
-            "source_hash": hashed if re.fullmatch("[0-9a-f]{32}", hashed) else None}
-        said = [{"text": redacted(storable(one["text"]))[0], "origin": one["origin"],
+        doubt = bool(draft.quarantine or numbers["quarantined"]
+                     or suspicion(str(draft.meta.get("result", ""))))
+        hashed = re.fullmatch("[0-9a-f]{32}", str(row.get("source_hash")))
+        told = {name: None if row.get(name) is None else epoch(row[name], name) for name in _TIMES}
+        said = [{"text": clean(one["text"]), "origin": one["origin"],
                  "created_at": epoch(one["created_at"]), **{name: None if one[name] is None else
                  clean(str(one[name])) for name in ("session_id", "turn_id")}}
                 for one in row.get("variants", ())]
-        said = [one for one in said if one["origin"] in ORIGINS and not suspicion(one["text"])]
-        return draft._replace(key=None if doubt else draft.key), told, said
+        return draft._replace(key=None if doubt else draft.key), {
+            **numbers, **told, "created_at": epoch(row["created_at"]), "uid": row["uid"],
+            "strength": number_in(row["strength"], "strength", 0, 1),
+            "pinned": int(numbers["pinned"] and not doubt), "quarantined": int(doubt),
+            "source_hash": hashed and hashed[0],
+        }, [one for one in said if one["origin"] in ORIGINS and not suspicion(one["text"])]
 
     def add_trace(self, row: Mapping[str, Any]) -> Verdict:
-        """Write a trace, unless it is here or the gate knows what it says."""
+        """Write a trace, unless it or one that says the same is here."""
         _require(row["uid"] in self.uids and type(row["id"]) is int and row["id"] not in
                  self.placed, "its numbers are none, or its id came before")
         text = one_line(row["text"], 100)
         if known := self.known.get(row["uid"]):
             self.placed[row["id"]] = known
-            self.own.add(known[0])
             return Verdict("known", known[0], text)
         draft, told, variants = self.checked(row)
-        store, scope = self.store, self.at(row)
-        live = not (row.get("log") or told["valid_to"] or told["quarantined"])
-        if live and self.strange and (same := self.gated(draft, scope)):
-            self.placed[row["id"]] = same, scope
-            return Verdict("known", same, text, "said here, too")
-        about = dict(draft.meta)
-        if isinstance(about.get("sources"), list):
-            about["sources"] = [found for one in about["sources"] for place in (
-                scope, store.log_id(scope), 1) if (found := self.there(one, place or 0))]
+        store, scope, whole = self.store, self.at(row), whole_of(draft.words)
+        if not (row.get("log") or told["valid_to"] or told["quarantined"]):
+            for twin in store.rows(_SQL_TWIN, whole, draft.text, scope, draft.origin,
+                                   draft.speaker, draft.key):
+                if twin["uid"] not in self.uids:
+                    self.placed[row["id"]] = twin["id"], scope
+                    return Verdict("known", twin["id"], text, "said here, too")
         newest = store.value("SELECT seq FROM sqlite_sequence WHERE name = 'traces'") or 0
-        keep = {"id": row["id"]} if not self.strange and newest < row["id"] < self.highest else {}
         _require(newest < MAX_TRACE_ID, f"this brain holds {MAX_TRACE_ID:,} traces, its limit")
+        if newest < row["id"] < 10 * len(self.uids) + 100_000:
+            told["id"] = row["id"]
+        about, near = dict(draft.meta), (scope, store.log_id(scope), 1)
+        if isinstance(about.get("sources"), list):
+            about["sources"] = [found for one in about["sources"]
+                                if (found := self.there(one, *near))]
+        previous = self.there(row.get("prev_id"), scope)
         ident = store.add(
-            "traces", **keep, **{name: getattr(draft, name) for name in _SAID}, **told,
-            scope_id=scope, valid_from=draft.when, n_words=len(set(draft.words)),
-            tags=to_json(draft.tags) if draft.tags else None, whole=whole_of(draft.words),
-            meta=to_json(about) if about else None, prev_id=self.there(row.get("prev_id"), scope),
-            gist_id=self.there(row.get("gist_id"), scope))
+            "traces", **{name: getattr(draft, name) for name in _SAID}, **told, scope_id=scope,
+            valid_from=draft.when, n_words=len(set(draft.words)), whole=whole, prev_id=previous,
+            gist_id=self.there(row.get("gist_id"), scope), tags=_json_or_null(draft.tags),
+            meta=_json_or_null(about))
         self.placed[row["id"]] = self.known[row["uid"]] = ident, scope
-        self.own.add(ident)
         for one in variants:
             store.add("variants", trace_id=ident, **one)
         one_key(store, ident)
+        pointers = store.pointers_of(store.traces([ident])[ident])
+        before = store.turns(previous) if self.hippo.config.use_context else {}
+        for earlier, weight in zip(before, NEXT, strict=False):
+            pointers += pointer_group(earlier, add_impacts({}, first_words(draft.text), weight), ())
+        store.add_pointers(self.hippo.clock(), "remember", scope, ident, pointers)
         return Verdict("create", ident, text)
-
-    def gated(self, draft: Draft, scope: int) -> int | None:
-        """The id of what the gate takes for the same among the traces that are not the file's."""
-        near = [one for one in neighbours(self.hippo, draft, scope)
-                if one.row["uid"] not in self.uids]
-        decision = decide(draft, scope, near, self.hippo.config)
-        return decision.target_id if decision.action == "reinforce" else None
-
-    def index(self, new: Collection[int]) -> None:
-        """Index what a batch has written, and its words with the turns before it."""
-        store, now = self.store, self.hippo.clock()
-        for ident, row in store.traces(new).items():
-            pointers = store.pointers_of(row)
-            before = store.turns(row["prev_id"]) if self.hippo.config.use_context else {}
-            for earlier, weight in zip(before, NEXT, strict=False):
-                if earlier not in new:
-                    pointers += pointer_group(
-                        earlier, add_impacts({}, first_words(row["text"]), weight), ())
-            store.add_pointers(now, "remember", row["scope_id"], ident, pointers)
 
     def settle(self, row: Mapping[str, Any]) -> None:
         """What refers to later traces: the successor of a trace, the cues that it was taught."""
-        ident, scope = self.placed.get(row["id"], (0, 0))
+        ident, scope = self.placed.get(row.get("id", 0), (0, 0))
+        if self.known.get(row.get("uid", 0)) != (ident, scope):
+            return
         heir = self.there(row.get("superseded_by"), scope)
-        if ident in self.own and heir and self.store.head(heir) != ident:
+        if heir and self.store.head(heir) != ident:
             self.store.supersede(
                 "UPDATE traces SET superseded_by = ?, valid_to = coalesce(valid_to, ?) "
                 "WHERE id = ? AND superseded_by IS NULL", [(heir, epoch(row["valid_to"]), ident)])
-        for cue in row.get("cues", ()) if ident in self.own else ():
+        for cue in row.get("cues", ()):
             pointers = _learn(
-                self.store, self.store.traces([ident])[ident], redacted(storable(cue["text"]))[0],
+                self.store, self.store.traces([ident])[ident], clean(cue["text"]),
                 [self.placed[i][0] for i in cue["turn_id"] if i in self.placed],
                 epoch(cue["created_at"]))
             self.store.add_pointers(self.hippo.clock(), "reindex", scope, ident, pointers)
@@ -9828,27 +9700,28 @@ class _OwnIntake:
             old = self.store.value("SELECT value FROM blocks WHERE label = ? AND scope_id = ?",
                                    label, self.store.scope_id(place))
         if old or old is not None and label.startswith(_FILES):
-            told = ("known", "") if old == value else ("skipped", "another text stands there")
-            return Verdict(told[0], None, f"block {label}", told[1])
-        if not label.startswith(_FILES):
-            CoreMemory(self.hippo, place).put(label, **{
-                name: row[name] for name in Block._fields[1:-1]} | {"scope": place})
-        else:
+            _require(old == value, f"block {label}: another text stands there")
+            return Verdict("known", None, f"block {label}")
+        if label.startswith(_FILES):
             _require(_file_path(label) == label.rstrip("/") and isinstance(value, str),
                      f"{label!r} is no path of a text")
             about = {"deleted": 1} if row["metadata"] else {}
             with self.hippo.writing():
                 _FileBlocks(self.hippo, place)._store(Block(
                     label, value, "", MAX_TEXT_CHARS, False, about, place), None)
+        else:
+            CoreMemory(self.hippo, place).put(label, scope=place, **{
+                name: row[name] for name in Block._fields[1:-1]})
         return Verdict("create", None, f"block {label}")
 
     def finish(self) -> None:
         """Sleep goes on where it was in the other store; a model makes its vectors."""
         read = [here for there, (here, _) in self.placed.items() if there <= self.read_to]
-        if read and not self.unread:
-            with self.hippo.writing():
-                self.store.set_meta("learned_to", max(
-                    int(self.store.meta("learned_to", "0")), *read))
+        with self.hippo.writing():
+            to = int(self.store.meta("learned_to", "0"))
+            if read and not self.store.row(f"SELECT 1 {SQL_UNREAD} AND uid NOT {SQL_IN}", to,
+                                           to_json(sorted(self.uids))):
+                self.store.set_meta("learned_to", max(to, *read))
         if model := self.hippo.model():
             self.hippo._embed_missing(model)
 
@@ -9865,54 +9738,42 @@ def one_key(store: TraceStore, ident: int) -> None:
             [(valid_from(rows[-1]), rows[-1]["id"], row["id"]) for row in rows[:-1]])
 
 
-def _take_own(job: _Job, source: Source) -> Iterator[Verdict]:
-    intake = _OwnIntake(job.hippo, source, None if job.own_scopes else job.scope)
-    steps: tuple[tuple[str, Callable[[Mapping[str, Any]], Verdict | None]], ...] = (
-        ("scope", intake.add_scope), ("trace", intake.add_trace), ("trace", intake.settle),
-        ("link", intake.add_link), ("block", intake.add_block))
-    for where, row in source.rows():
-        if not isinstance(row, dict):
-            yield Verdict("skipped", None, where, "it is no JSON object")
-    for kind, step in steps:
+def _take_own(intake: _Intake, source: Source) -> Iterator[Verdict]:
+    own = _OwnIntake(intake.hippo, source, None if intake.own_scopes else intake.scope)
+    yield from (Verdict("skipped", None, where, "it is no JSON object")
+                for where, row in source.rows() if not isinstance(row, dict))
+    for kind, step in own.steps:
         rows = ((where, row) for where, row in source.rows()
                 if isinstance(row, dict) and row.get("type") == kind)
         while batch := [*islice(rows, NOTES_AT_ONCE)]:
             told = list[Verdict | None]()
-            with nullcontext() if kind == "block" else job.hippo.writing():
+            with nullcontext() if kind == "block" else intake.hippo.writing():
                 for where, row in batch:
                     try:
                         told.append(step(row))
                     except _WRONG as error:
-                        if step != intake.settle or row.get("id") in intake.placed:
-                            told.append(Verdict("skipped", None, where, one_line(str(error), 160)))
-                intake.index({one.memory_id for one in told
-                              if one and one.memory_id and one.action == "create"})
+                        told.append(Verdict("skipped", None, where, one_line(str(error), 160)))
             yield from filter(None, told)
-    intake.finish()
+    own.finish()
 
 
 # --- writers ---
 
 _SQL_SHARED = f"""{SQL_TRACE} WHERE scope_id {SQL_IN} AND valid_to IS NULL AND quarantined = 0
     AND scope_id NOT IN (SELECT id FROM scopes WHERE log_of > 0) ORDER BY id"""
-INDEX_LINES, INDEX_BYTES = 180, 20_000      # Claude reads 200 lines of MEMORY.md, 25 KB
-
-
-def _shared(hippo: Hippocampus, scopes: Sequence[int]) -> list[sqlite3.Row]:
-    """The current, trusted traces of some scopes, for other programs."""
-    with hippo.store.reading():
-        return hippo.store.rows(_SQL_SHARED, to_json(scopes))
+_SQL_STRONGEST = _SQL_SHARED.replace("BY id", "BY pinned DESC, strength DESC, id DESC LIMIT 180")
+INDEX_BYTES = 20_000                # Claude reads 200 lines of MEMORY.md, 25 KB
 
 
 def _write_mcp(hippo: Hippocampus, scopes: Sequence[int], _: str) -> Iterator[str]:
     """Entities with their observations, then relations; of our own traces a scope is the entity."""
     entities: dict[str, dict[str, Any]] = {}
     relations: list[dict[str, Any]] = []
-    for row in _shared(hippo, scopes):
+    for row in hippo.store.rows(_SQL_SHARED, to_json(scopes)):
         told, text = {"name": row["scope"], "entityType": "realmemory"}, row["text"]
         with suppress(*_WRONG):
             one = json.loads(row["meta"] or "{}")["import"]["row"]
-            if next(_mcp_notes(one)).text == text or one["type"] == "entity":
+            if next(iter(_mcp_notes(one)))["text"] == text or one["type"] == "entity":
                 told = one
         if "relationType" in told:
             relations.append(told)
@@ -9928,18 +9789,16 @@ def _write_mcp(hippo: Hippocampus, scopes: Sequence[int], _: str) -> Iterator[st
 def _write_claude(hippo: Hippocampus, scopes: Sequence[int], _: str
                   ) -> Iterator[tuple[str, str]]:
     """(name, text) of a file for each of the strongest traces, and of the index's own part."""
-    rows = sorted(_shared(hippo, scopes), key=lambda row: (-row["pinned"], -row["strength"],
-                                                           -row["id"]))[:INDEX_LINES]
     index, size = [f"{FENCE[0]} -->"], 0
-    for row in rows:
+    for row in hippo.store.rows(_SQL_STRONGEST, to_json(scopes)):
         words = re.findall(r"[a-z0-9]+", fold(row["text"][:200]))[:6]
         slug = "-".join(["realmemory", *words])[:60] + f"-{row['uid'] % 16**8:08x}"
         hook = one_line(row["text"], 90).replace("<!--", "<! --")
-        index.append(f"- [{re.sub('[][]', '', hook[:40])}]({slug}.md) \u2014 {hook}")
-        size += len(index[-1].encode()) + 1
+        line = f"- [{re.sub('[][]', '', hook[:40])}]({slug}.md) \u2014 {hook}"
+        size += len(line.encode()) + 1
         if size > INDEX_BYTES:
-            index.pop()
             break
+        index.append(line)
         sort = "feedback" if row["kind"] == "procedural" else (
             "user" if row["scope"] == GLOBAL else "project")
         yield f"{slug}.md", (
@@ -9960,10 +9819,10 @@ def _write_folder(folder: str, files: dict[str, str]) -> None:
     _require(not rest or FENCE[1] in rest, f"{index!r} has {FENCE[0]!r} without its end; mend it")
     files["MEMORY.md"] = before + "\n" * (before[-1:] not in ("", "\n")) + files[
         "MEMORY.md"] + rest.partition(FENCE[1])[2].partition("\n")[2]
-    for path in [*files_in(folder, deep=False)]:    # forgotten or superseded since
-        name = os.path.basename(path)
-        if name.startswith("realmemory-") and name not in files and (
-                "metadata.realmemory" in source_of(path).front()[0]):
+    for name in os.listdir(folder):     # forgotten or superseded since
+        path = os.path.join(folder, name)
+        if name.startswith("realmemory-") and name not in files and os.path.isfile(path) and (
+                "realmemory" in source_of(path).front()[0]):
             _remove(path)
     for name, text in files.items():
         _write_file(os.path.join(folder, name), [text])
@@ -9988,7 +9847,9 @@ class Format(Record):
     """A row of FORMATS."""
 
     fits: Callable[[Source], object]    # whether a source has this format
-    take: _Take
+    read: Callable[[Source], Iterator[tuple[str, Any]]] = Source.rows   # (where, row)
+    notes: Callable[[Any], Iterable[dict[str, Any]]] | None = _any_notes    # None: rows are notes
+    take: Callable[[_Intake, Source], Iterator[Verdict]] = _take_notes
     write: Callable[[Hippocampus, Sequence[int], str], Iterator[Any]] | None = None
 
 
@@ -9997,40 +9858,32 @@ def _ends(source: Source, *endings: str) -> bool:
 
 
 _REFERENCE = ("claude.md", "claude.local.md", "agents.md", "agent.md", "gemini.md")
-_LISTED = ("results", "memories", "edges", "items", "semanticMemories", "proceduralMemories")
 FORMATS = {                         # the first that fits is taken
     "realmemory": Format(
-        lambda s: s.first().get("type") == "realmemory", _take_own,
-        lambda hippo, scopes, _: (to_json(line) + "\n" for line in own_lines(hippo, scopes))),
-    "mcp": Format(lambda s: s.first().get("type") in ("entity", "relation"),
-                  _noted("mcp", _rows_read(_mcp_notes)), _write_mcp),
-    "letta": Format(lambda s: s.path.endswith(".af") or isinstance(s.data, str)
-                    or {"agents", "blocks", "core_memory"} & s.first().keys(),
-                    _take_blocks, lambda hippo, _, scope: iter([json.dumps(CoreMemory(
-                        hippo, scope).agent_file(), ensure_ascii=False, indent=2) + "\n"])),
-    "agentmemory": Format(
-        lambda s: "isLatest" in s.first() or isinstance(s.data, dict) and "exportedAt" in s.data,
-        _noted("agentmemory", _rows_read(_agentmemory_notes, "memories", *_LISTED[-2:]))),
-    "mem0": Format(lambda s: "memory" in s.first(), _noted("mem0", _rows_read(
-        "text=memory id=id when=created_at until=expiration_date speaker=actor_id|user_id|agent_id",
-        "results", "memories"))),
-    "graphiti": Format(
-        lambda s: {"fact", "uuid"} <= s.first().keys(), _noted("graphiti", _rows_read(
-            "text=fact id=uuid when=valid_at|created_at until=invalid_at|expired_at", "edges"))),
-    "langgraph": Format(lambda s: {"namespace", "key", "value"} <= s.first().keys(),
-                        _noted("langgraph", _rows_read(_langgraph_notes, "items"))),
-    "jsonl": Format(lambda s: s.data is not None, _noted("jsonl", _rows_read(_ANY, *_LISTED))),
+        lambda s: s.first().get("type") == "realmemory", take=_take_own,
+        write=lambda hippo, scopes, _: (to_json(line) + "\n" for line in own_lines(hippo, scopes))),
+    "mcp": Format(lambda s: s.first().get("type") in ("entity", "relation"), notes=_mcp_notes,
+                  write=_write_mcp),
+    "letta": Format(
+        lambda s: s.path.endswith(".af") or isinstance(s.data, str)
+        or {"agents", "blocks", "core_memory"} & s.first().keys(), take=_take_blocks,
+        write=lambda hippo, _, scope: iter([json.dumps(
+            CoreMemory(hippo, scope).agent_file(), ensure_ascii=False, indent=2) + "\n"])),
+    "agentmemory": Format(lambda s: "isLatest" in s.first()),
+    "mem0": Format(lambda s: "memory" in s.first()),
+    "graphiti": Format(lambda s: {"fact", "uuid"} <= s.first().keys()),
+    "langgraph": Format(lambda s: {"namespace", "key", "value"} <= s.first().keys()),
+    "jsonl": Format(lambda s: s.data is not None),
     "claude": Format(lambda s: os.path.basename(s.path) == "MEMORY.md" or os.path.isfile(
-        os.path.join(s.path, "MEMORY.md")), _noted("claude", _claude_notes), _write_claude),
+        os.path.join(os.path.dirname(s.path), "MEMORY.md")) and "description" in s.front()[0],
+                     _claude, None, write=_write_claude),
     "agents": Format(lambda s: os.path.basename(s.path).lower() in _REFERENCE and s.text,
-                     _noted("agents", _prose(tags=("reference",)), prose=True)),
-    "basic-memory": Format(lambda s: _ends(s, ".md") and "permalink" in s.front()[0],
-                           _noted("basic-memory", _prose(), prose=True)),
-    "markdown": Format(lambda s: _ends(s, ".md", ".markdown", ".mdx"),
-                       _noted("markdown", _prose(), prose=True)),
-    "text": Format(lambda s: _ends(s, ".txt", ".text"),
-                   _noted("text", _prose(lined=True), prose=True)),
-    "files": Format(lambda s: _ends(s, ""), _noted("files", _prose(small=False), prose=True))}
+                     lambda s: _prose(s, "reference"), None),
+    "basic-memory": Format(lambda s: _ends(s, ".md") and "permalink" in s.front()[0], _prose, None),
+    "markdown": Format(lambda s: _ends(s, *_MARKDOWN), _prose, None),
+    "text": Format(lambda s: _ends(s, ".txt", ".text"), lambda s: _prose(s, marked=False), None),
+    "files": Format(lambda s: _ends(s, ""),
+                    lambda s: _prose(s, small=False, marked=_ends(s, *_MARKDOWN)), None)}
 
 
 class Imported(Record):
@@ -10050,6 +9903,7 @@ def import_from(hippo: Hippocampus, path: str, *, format: str | None = None,
     With `own_scopes` realMemory's own file keeps its scopes.  What can't be read is skipped and
     said.  `dry_run` does it all on a copy that is thrown away.  `progress(done, where)`.
     """
+    _require(format in (None, *FORMATS), f"format={_shown(format)}; there are {', '.join(FORMATS)}")
     if dry_run:
         import tempfile
         with tempfile.TemporaryDirectory(prefix="realmemory-dry-") as folder:
@@ -10059,47 +9913,42 @@ def import_from(hippo: Hippocampus, path: str, *, format: str | None = None,
                                   clock=hippo.clock) as copy:
                 return import_from(copy, path, format=format, scope=scope, progress=progress,
                                    own_scopes=own_scopes)
-    _require(format in (None, *FORMATS), f"format={_shown(format)}; there are {', '.join(FORMATS)}")
-    counts, told, used = dict[str, int](), list[Verdict](), dict.fromkeys(filter(None, [format]))
+    counts, told, intakes = dict[str, int](), list[Verdict](), dict[str, _Intake]()
     session, hippo.session_id = hippo.session_id, None  # it was not said in this session
     try:
-        for one in _taken(_Job(hippo, scope or GLOBAL, own_scopes, {}), path, format, used):
+        for one in _taken(intakes, path, format, lambda name: _Intake(
+                hippo, name, scope or GLOBAL, own_scopes)):
             counts[one.action] = counts.get(one.action, 0) + 1
             told += [one] * (len(told) < 1_000)
             if progress:
                 progress(sum(counts.values()), one.text)
     finally:
         hippo.session_id = session
-    return Imported((*used,), counts, tuple(told))
+    return Imported((*intakes,), counts, tuple(told))
 
 
-def _taken(job: _Job, path: str, named: str | None, used: dict[str, None]) -> Iterator[Verdict]:
-    """The verdicts on a source, or on the files of a folder; `used` gets the formats."""
-    top = source_of(path)
-    whole = not os.path.isdir(path) or named in (None, "claude") and FORMATS["claude"].fits(top)
-    for one in [path] if whole else files_in(path):
+def _taken(intakes: dict[str, _Intake], path: str, named: str | None,
+           made: Callable[[str], _Intake]) -> Iterator[Verdict]:
+    """The verdicts on a file, or on the files of a folder and those that are gone from it."""
+    folder, inside = os.path.isdir(path), os.path.join(os.path.abspath(path), "")
+    for one in files_in(path) if folder else [path]:
         try:
             source = source_of(one)
             _require(clean(one) == one, f"{one!r} has a name that can't be kept; rename it")
             name = named or next((name for name, row in FORMATS.items() if row.fits(source)), "")
             _require(bool(name), f"{one!r} holds nothing that can be read as a memory; name its "
                      f"--format: {', '.join(FORMATS)}")
-        except (RealMemoryError, OSError) as error:
-            if whole:
+            intake = intakes[name] = intakes.get(name) or made(name)
+            yield from FORMATS[name].take(intake, source)
+        except (InvalidInput, NotFound, OSError) as error:
+            if not folder:
                 raise
             yield Verdict("skipped", None, one, str(error))
-            continue
-        used.setdefault(name)
-        try:
-            yield from FORMATS[name].take(job, source)
-        except InvalidInput as error:
-            yield Verdict("skipped", None, one, str(error))
-    inside = os.path.join(os.path.abspath(path), "")
-    for name in () if whole else [*used]:           # files that are gone
-        for lost in job.intake(name).taken:
+    for intake in intakes.values():
+        for lost in intake.taken:
             if lost.startswith(inside) and not os.path.lexists(lost):
-                with job.hippo.writing():
-                    told = [*job.intake(name).file(lost, [])]
+                with intake.hippo.writing():
+                    told = [*intake.file(lost, [])]
                 yield from told
 
 
@@ -10107,19 +9956,19 @@ def export_to(hippo: Hippocampus, output: str | None, *, format: str = "realmemo
               scope: str | None = None, scopes: Sequence[int] = ()) -> str:
     """Write scopes (ids; none: those that `scope` sees) in a format to a file or into a folder; the
     text where no output is named."""
-    row = FORMATS.get(format)
-    if row is None or row.write is None:
-        writers = ", ".join(name for name, one in FORMATS.items() if one.write)
-        raise InvalidInput(f"format={_shown(format)} can't be written; there are {writers}")
+    writers = {name: row.write for name, row in FORMATS.items() if row.write}
+    _require(format in writers,
+             f"format={_shown(format)} can't be written; there are {', '.join(writers)}")
+    _require(bool(output) or format != "claude",
+             "the format 'claude' is a folder of files; name it by --output")
     with hippo.store.reading():
-        scopes = scopes or hippo.store.visible(scope, False, logs=True)
-    pieces = row.write(hippo, scopes, scope or GLOBAL)
-    if format == "claude":
-        _require(bool(output), f"the format {format!r} is a folder of files; name it by --output")
-        _write_folder(str(output), dict(pieces))
-    elif output:
-        _write_file(output, pieces)
-    return output or "".join(pieces)
+        pieces = writers[format](hippo, scopes or hippo.store.visible(scope, False, logs=True),
+                                 scope or GLOBAL)
+        if format == "claude":
+            _write_folder(str(output), dict(pieces))
+        elif output:
+            _write_file(output, pieces)
+        return output or "".join(pieces)
 
 
 # --- moving between scopes ---
@@ -10171,7 +10020,7 @@ _MERGED = (     # scope :old becomes part of :new
     *(f"UPDATE OR IGNORE {table} SET scope_id = :new WHERE scope_id = :old" for table in (
         "aliases", "contexts", "events", "blocks")),
     *(f"DELETE FROM {table} WHERE scope_id = :old" for table in (
-        "active_days", "contexts", "blocks", "counts", "postings")),
+        "active_days", "contexts", "blocks", "counts")),
     "DELETE FROM scopes WHERE id = :old")
 _SQL_SCOPES = """SELECT s.name, (SELECT coalesce(sum(n), 0) FROM counts WHERE scope_id = s.id) AS
     traces, (SELECT coalesce(sum(n), 0) FROM counts JOIN scopes l ON l.id = scope_id
@@ -10183,7 +10032,7 @@ _SQL_SCOPES = """SELECT s.name, (SELECT coalesce(sum(n), 0) FROM counts WHERE sc
 def rename_project(hippo: Hippocampus, old: str, new: str) -> bool:
     """Give a project another name; where that is another project, merge it into that one (True),
     after a copy.  Aliases, conversations, blocks and votes follow."""
-    store = hippo.store
+    store, name = hippo.store, clean(new).strip()
     _require(GLOBAL not in (scope_key(old), scope_key(new)), "global is no project; move single "
              "traces there: `realmemory move ID --to global`")
     with store.reading():
@@ -10194,34 +10043,24 @@ def rename_project(hippo: Hippocampus, old: str, new: str) -> bool:
     if merged:
         store.backup("before-merge", hippo.config.backups_keep)
     with hippo.writing():
-        if merged:
-            store.fold()
-            if log := store.log_id(source):
-                _merge_scope(store, log, store.log_id(target or 0, create=True) or 0)
-            _merge_scope(store, source, target or 0)
+        if merged and target:
+            log = store.log_id(source)
+            logs = [(log, store.log_id(target, create=True))] if log else []
+            for part, whole in [*logs, (source, target)]:
+                for sql in _MERGED:
+                    store.run(sql, old=part, new=whole)
             for row in store.rows("SELECT max(id) FROM traces WHERE key NOT NULL AND valid_to IS "
                                   "NULL AND scope_id = ? GROUP BY key HAVING count(*) > 1", target):
                 one_key(store, row[0])
+            store.reindex()
         else:
-            store.run("UPDATE scopes SET name = :name, key = :key WHERE id = :id",
-                      name=clean(new).strip(), key=scope_key(clean(new)), id=source)
-            store.run("UPDATE scopes SET name = ? || ' (conversation)' WHERE log_of = ?",
-                      clean(new).strip(), source)
+            store.run("UPDATE scopes SET name = ?, key = ? WHERE id = ?", name, scope_key(name),
+                      source)
+            store.run("UPDATE scopes SET name = ? WHERE log_of = ?", f"{name} (conversation)",
+                      source)
+            store.renew()
         store.event(hippo.clock(), "rename", target if merged else source)
-        store.renew()
     return merged
-
-
-def _merge_scope(store: TraceStore, old: int, new: int) -> None:
-    """Make all of one scope part of another; of folded postings, those of one chunk become one."""
-    for unit, chunk, pointers in store.rows("SELECT unit, chunk, pointers FROM postings "
-                                            "WHERE scope_id = ?", old):
-        held = store.value("SELECT pointers FROM postings WHERE scope_id = ? AND unit = ? AND "
-                           "chunk = ?", new, unit, chunk)
-        store.run("INSERT OR REPLACE INTO postings VALUES(?, ?, ?, ?)", new, unit, chunk, array(
-            "I", sorted((*array("I", held or b""), *array("I", pointers)))).tobytes())
-    for sql in _MERGED:
-        store.run(sql, old=old, new=new)
 
 
 def copies_told(folder: str) -> list[dict[str, Any]]:
@@ -10285,12 +10124,11 @@ def _cmd_export(desk: Desk, given: Mapping[str, Any]) -> Answer:
     store, project, output = desk.hippo.store, given.get("project"), given["output"]
     name, scope = given["format"] or "realmemory", desk.scope(project)
     with store.reading():
-        seen = store.visible(scope, given["all_scopes"], logs=True)
-        if project:                     # that one alone
-            own = store.scope_id(project)
-            if own is None:
-                raise NotFound(f"there is no project {project!r}; `realmemory scopes` lists them")
-            seen = [one for one in (own, store.log_id(own)) if one]
+        own = store.scope_id(project) if project else 0
+        if own is None:
+            raise NotFound(f"there is no project {project!r}; `realmemory scopes` lists them")
+        seen = [one for one in (own, store.log_id(own)) if one] if own else (   # that one alone
+            store.visible(scope, given["all_scopes"], logs=True))
         left = store.value(f"SELECT count(*) FROM traces WHERE scope_id NOT {SQL_IN}",
                            to_json(seen))
     told = export_to(desk.hippo, output and os.path.expanduser(output), format=name, scope=scope,

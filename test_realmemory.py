@@ -7240,6 +7240,21 @@ def test_imported_text_is_guarded(hippo, tmp_path):
     assert "hunter2" not in exported(hippo) and b"hunter2" not in bytes_in(tmp_path / "brain")
 
 
+def test_a_note_under_a_key_that_the_user_wrote_is_skipped_alone(hippo, tmp_path):
+    put(hippo, "The mast is oak", origin="user", key="mast")
+    path = file_of(tmp_path, "n.jsonl", "\n".join(map(json.dumps, [
+        {"text": "The port is 80"}, {"text": "The mast is elm", "key": "mast"}, "Salt is dear"])))
+    assert taken(hippo, path) == {"create": 2, "skipped": 1}
+    assert hippo.lookup("mast").text == "The mast is oak" and hippo.check() == []
+
+
+def test_what_a_file_still_says_stays_when_passages_were_changed_and_others_cut(hippo, tmp_path):
+    for text in ("- Oak 1\n- Elm\n- Fir\n- Yew", "- Oak 2\n- Elm\n- Fir\n- Yew",
+                 "- Oak 2\n- Fir\n- Yew"):
+        taken(hippo, file_of(tmp_path, "woods.md", text))
+    assert {i.text for i in hippo.traces()} == {"Oak 2", "Fir", "Yew"}
+
+
 def test_files_are_ingested_with_citations_that_follow_the_text(hippo, tmp_path):
     folder = tmp_path / "src"
     body = [f"# Part {n}\n\nThe pump {n} runs at {n * 10} bar.\n" for n in range(4)]
