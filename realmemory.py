@@ -3396,13 +3396,12 @@ class TraceStore(Store):
             held.update(more)
         return pointer_group(row["id"], impacts, words)
 
-    def held(self, scopes: Collection[int], units: Collection[int]) -> dict[int, set[int]]:
-        """By unit the ids of the traces of some scopes that hold it themselves."""
+    def pointers(self, scopes: Collection[int], units: Collection[int]) -> dict[int, array[int]]:
+        """The pointers of many units in some scopes, read at once."""
         self.fold()
-        found: dict[int, set[int]] = {}
+        found: dict[int, array[int]] = {}
         for unit, pointers in self.rows(SQL_HELD, to_json([*scopes]), to_json([*units])):
-            found.setdefault(unit, set()).update(
-                pointer >> 8 for pointer in array("I", pointers) if pointer & 1)
+            found.setdefault(unit, array("I")).frombytes(pointers)
         return found
 
     def variants(self, ident: int) -> list[sqlite3.Row]:
@@ -5169,12 +5168,14 @@ def _near(store: TraceStore, said: _Quotes, texts: Iterable[str],
     own = {unit_of(term) for text in texts for term in content(text) if term not in STOP}
     units = {word: [unit for unit in map(unit_of, content(word)) if unit in own]
              for word in {word for words in said.windows for word in words}}
-    held, near = store.held(scopes, own), set[int]()
+    held, near = store.pointers(scopes, own), set[int]()
     keys = {tuple(nsmallest(3, {unit for word in words for unit in units[word]},
                             key=lambda unit: (len(held.get(unit, ())), unit)))
             for words in said.windows}
+    holders = {unit: {pointer >> 8 for pointer in held.get(unit, ()) if pointer & 1}
+               for unit in {unit for key in keys for unit in key}}
     for key in keys:
-        votes = Counter(chain.from_iterable(held.get(unit, ()) for unit in key))
+        votes = Counter(chain.from_iterable(holders[unit] for unit in key))
         near.update(ident for ident, n in votes.items() if n >= min(len(key), 2))
     return near, () in keys
 
@@ -5231,9 +5232,10 @@ def _forget(brain: _Brain, row: sqlite3.Row) -> tuple[Forgotten, list[int], list
     vectors went with it, for they knew of it, and what no byte may stay of."""
     store, ident, now = brain.store, row["id"], brain.clock()
     words = {word: unit_of(word) for word in content(row["text"]) if len(word) > 3}
-    held = store.held([row["scope_id"]], set(words.values()))
-    words = {word: unit for word, unit in words.items() if held.get(unit, {ident}) <= {ident}}
-    units, about = set(words.values()), {"id": ident}       # its own alone
+    held = store.pointers([row["scope_id"]], set(words.values()))
+    words = {word: unit for word, unit in words.items() if all(     # its own alone
+        pointer >> 8 == ident for pointer in held.get(unit, ()) if pointer & 1)}
+    units, about = set(words.values()), {"id": ident}
     store.define("tells", lambda cue: not units.isdisjoint(map(unit_of, content(cue or ""))))
     texts = store.wordings(row)
     copies, telling, labels, edits = _holding(brain, row, texts)
