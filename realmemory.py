@@ -2698,7 +2698,8 @@ SQL_CHAIN = """SELECT id, prev_id FROM traces WHERE id IN (SELECT value FROM jso
     UNION SELECT id, prev_id FROM traces WHERE prev_id IN (SELECT value FROM json_each(:ids))"""
 SQL_POSTING = """INSERT INTO postings VALUES(?, ?, ?, ?) ON CONFLICT(scope_id, unit, chunk)
     DO UPDATE SET pointers = CAST(pointers || excluded.pointers AS BLOB)"""
-SQL_POINTERS = "SELECT pointers FROM postings WHERE scope_id = ? AND unit = ? AND chunk = ?"
+SQL_CHUNKS = f"""SELECT pointers, scope_id, unit, chunk FROM postings
+    WHERE scope_id = ? AND unit {SQL_IN} AND chunk IN (0, ?)"""
 SQL_HELD = """SELECT unit, pointers FROM postings WHERE scope_id IN (
     SELECT value FROM json_each(?)) AND unit IN (SELECT value FROM json_each(?))"""
 SQL_CHANGES = """SELECT seq, scope_id, pointers FROM events
@@ -3367,15 +3368,14 @@ class TraceStore(Store):
         """Take a trace's pointers out of postings and index."""
         self.fold()
         scope, ident = row["scope_id"], row["id"]
-        units = [word >> 8 for word in self.pointers_of(row, context=True)[2:]]
-        for key in ((scope, unit, chunk) for unit in units for chunk in (0, (ident >> 12) + 1)):
-            stored = array("I", self.value(SQL_POINTERS, *key) or b"")
-            kept = array("I", [pointer for pointer in stored if pointer >> 8 != ident])
-            if kept:
-                self.run("UPDATE postings SET pointers = ? "
-                         "WHERE scope_id = ? AND unit = ? AND chunk = ?", kept.tobytes(), *key)
-            else:
-                self.run("DELETE FROM postings WHERE scope_id = ? AND unit = ? AND chunk = ?", *key)
+        units = to_json([word >> 8 for word in self.pointers_of(row, context=True)[2:]])
+        self.run_many("UPDATE postings SET pointers = ? WHERE scope_id = ? AND unit = ? AND "
+                      "chunk = ?", [(array("I", [pointer for pointer in array("I", stored)
+                                                 if pointer >> 8 != ident]).tobytes(), *key)
+                                    for stored, *key in self.rows(
+                                        SQL_CHUNKS, scope, units, (ident >> 12) + 1)])
+        self.run(f"DELETE FROM postings WHERE scope_id = ? AND unit {SQL_IN} AND pointers = x''",
+                 scope, units)
         self.renew()
         self._catch_up()
 
@@ -5166,16 +5166,17 @@ def _near(store: TraceStore, said: _Quotes, texts: Iterable[str],
     """Ids of the traces of some scopes that hold most of the rarest terms of QUOTED_WORDS in a row;
     whether others may quote them, for a row has no term that is indexed."""
     own = {unit_of(term) for text in texts for term in content(text) if term not in STOP}
-    units = {word: [unit for unit in map(unit_of, content(word)) if unit in own]
-             for word in {word for words in said.windows for word in words}}
     held, near = store.pointers(scopes, own), set[int]()
-    keys = {tuple(nsmallest(3, {unit for word in words for unit in units[word]},
-                            key=lambda unit: (len(held.get(unit, ())), unit)))
+    rarest = sorted(own, key=lambda unit: len(held.get(unit, ())))
+    rank = {unit: at for at, unit in enumerate(rarest)}
+    ranks = {word: [rank[unit] for unit in map(unit_of, content(word)) if unit in rank]
+             for word in {word for words in said.windows for word in words}}
+    keys = {tuple(sorted({at for word in words for at in ranks[word]})[:3])
             for words in said.windows}
-    holders = {unit: {pointer >> 8 for pointer in held.get(unit, ()) if pointer & 1}
-               for unit in {unit for key in keys for unit in key}}
+    holders = {at: {pointer >> 8 for pointer in held.get(rarest[at], ()) if pointer & 1}
+               for at in {at for key in keys for at in key}}
     for key in keys:
-        votes = Counter(chain.from_iterable(holders[unit] for unit in key))
+        votes = Counter(chain.from_iterable(holders[at] for at in key))
         near.update(ident for ident, n in votes.items() if n >= min(len(key), 2))
     return near, () in keys
 
