@@ -922,20 +922,16 @@ class VotingIndex:
 
     def bucket(self, scope: int, unit: int) -> array[int]:
         """The sorted pointers (id << 8 | impact) of one unit in one scope."""
-        bucket = self._buckets.get(scope << UNIT_BITS | unit)
+        key = scope << UNIT_BITS | unit
+        bucket = self._buckets.get(key)
         if bucket is None:
             if self._held > self.CACHED:
                 self._buckets.clear()
                 self._held = 0
-            bucket = self.hold(scope, unit, *self._load(scope, unit))
-        return bucket
-
-    def hold(self, scope: int, unit: int, stored: bytes, late: bytes) -> array[int]:
-        """The bucket of a unit from what `load` returns for it; kept."""
-        key = scope << UNIT_BITS | unit
-        bucket = self._buckets[key] = array("I", stored)
-        _add_pointers(bucket, [*array("I", late), *self._waiting.get(key, ())])
-        self._held += len(bucket)
+            stored, late = self._load(scope, unit)
+            bucket = self._buckets[key] = array("I", stored)
+            _add_pointers(bucket, [*array("I", late), *self._waiting.get(key, ())])
+            self._held += len(bucket)
         return bucket
 
     def common(self, scopes: Iterable[int], unit: int) -> bool:
@@ -4224,20 +4220,13 @@ def _live(store: TraceStore, found: Collection[tuple[int, Any]]) -> list[tuple[A
             and row["valid_to"] is None and not row["quarantined"]]
 
 
-def _alike_as_wholes(store: TraceStore, units: Sequence[int], words: Sequence[str],
-                     scopes: Sequence[int]) -> dict[int, int]:
-    """{id: units shared} of traces of the same words, looked up where no word singles one out."""
-    if not all(store.index.common(scopes, unit) for unit in units):
-        return {}
-    return {row[0]: len(units) for row in store.rows(SQL_ALIKE, whole_of(words))
-            if row[1] in scopes}
-
-
 def _live_kin(brain: _Brain, units: Sequence[int], words: Sequence[str],
               scopes: Sequence[int]) -> list[tuple[Any, int]]:
     """(row, units shared) of the current, trusted traces that share most with a text."""
     config, store = brain.config, brain.store
-    alike = _alike_as_wholes(store, units, words, scopes)
+    alike = {row[0]: len(units) for row in store.rows(SQL_ALIKE, whole_of(words))
+             if row[1] in scopes} if all(  # no word singles one out
+                 store.index.common(scopes, unit) for unit in units) else {}
     live: list[tuple[Any, int]] = []
     for most in (config.gate_compare, 16 * config.gate_compare):  # old versions may stand before
         kin = store.index.kin(units, scopes, rarest=config.gate_probe, most=most)
