@@ -51,6 +51,7 @@ import zlib
 from _thread import RLock, allocate_lock, start_new_thread
 from array import array
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
@@ -950,20 +951,16 @@ class VotingIndex:
 
     def bucket(self, scope: int, unit: int) -> array[int]:
         """The sorted pointers (id << 8 | impact) of one unit in one scope."""
-        bucket = self._buckets.get(scope << UNIT_BITS | unit)
+        key = scope << UNIT_BITS | unit
+        bucket = self._buckets.get(key)
         if bucket is None:
             if self._held > self.CACHED:
                 self._buckets.clear()
                 self._held = 0
-            bucket = self.hold(scope, unit, *self._load(scope, unit))
-        return bucket
-
-    def hold(self, scope: int, unit: int, stored: bytes, late: bytes) -> array[int]:
-        """The bucket of a unit from what `load` returns for it; kept."""
-        key = scope << UNIT_BITS | unit
-        bucket = self._buckets[key] = array("I", stored)
-        _add_pointers(bucket, [*array("I", late), *self._waiting.get(key, ())])
-        self._held += len(bucket)
+            stored, late = self._load(scope, unit)
+            bucket = self._buckets[key] = array("I", stored)
+            _add_pointers(bucket, [*array("I", late), *self._waiting.get(key, ())])
+            self._held += len(bucket)
         return bucket
 
     def common(self, scopes: Iterable[int], unit: int) -> bool:
@@ -2745,11 +2742,12 @@ SQL_LESSONS = """SELECT trace_id, text FROM variants WHERE origin = 'cue'
     AND trace_id IN (SELECT value FROM json_each(?))"""
 SQL_CONFLICTS = """SELECT l.src, l.dst, l.kind
     FROM links l JOIN traces a ON a.id = l.src JOIN traces b ON b.id = l.dst
-    WHERE l.kind IN ('update', 'contradiction') AND l.src IN (SELECT value FROM json_each(?1))
-    AND l.dst IN (SELECT value FROM json_each(?1)) AND a.valid_to IS NULL AND b.valid_to IS NULL"""
+    WHERE l.kind IN ('update', 'contradiction') AND l.src IN (SELECT value FROM json_each(:ids))
+    AND l.dst IN (SELECT value FROM json_each(:ids)) AND a.valid_to IS NULL
+    AND b.valid_to IS NULL"""
 SQL_MISSING = """FROM traces t LEFT JOIN traces p ON p.id = t.prev_id
     WHERE t.id NOT IN (SELECT trace_id FROM vectors)
-    AND (?1 IS NULL OR t.id IN (SELECT value FROM json_each(?1)))"""
+    AND (:ids IS NULL OR t.id IN (SELECT value FROM json_each(:ids)))"""
 SQL_ALIKE = "SELECT id, scope_id FROM traces WHERE whole = ? ORDER BY id DESC LIMIT 48"
 SQL_VECTORS = """SELECT trace_id, scope_id, prev_id, n_words, scale, data
     FROM vectors JOIN traces ON id = trace_id
@@ -2758,15 +2756,18 @@ SQL_SAMPLE = """SELECT scale, data FROM vectors
     WHERE trace_id IN (SELECT value FROM json_each(?))"""
 SQL_LINKS = """SELECT * FROM (
     SELECT src, dst, weight, eligible, touched_at, 1.0 FROM links
-        WHERE src IN (SELECT value FROM json_each(?1)) UNION ALL
+        WHERE src IN (SELECT value FROM json_each(:ids)) UNION ALL
     SELECT dst, src, weight, eligible, touched_at, 0.6 FROM links
-        WHERE dst IN (SELECT value FROM json_each(?1)))
+        WHERE dst IN (SELECT value FROM json_each(:ids)))
     ORDER BY weight + eligible DESC LIMIT 60"""
-SQL_CHAIN = """SELECT id, prev_id FROM traces WHERE id IN (SELECT value FROM json_each(?1))
-    UNION SELECT id, prev_id FROM traces WHERE prev_id IN (SELECT value FROM json_each(?1))"""
+SQL_CHAIN = """SELECT id, prev_id FROM traces WHERE id IN (SELECT value FROM json_each(:ids))
+    UNION SELECT id, prev_id FROM traces WHERE prev_id IN (SELECT value FROM json_each(:ids))"""
 SQL_POSTING = """INSERT INTO postings VALUES(?, ?, ?, ?) ON CONFLICT(scope_id, unit, chunk)
     DO UPDATE SET pointers = CAST(pointers || excluded.pointers AS BLOB)"""
-SQL_POINTERS = "SELECT pointers FROM postings WHERE scope_id = ? AND unit = ? AND chunk = ?"
+SQL_CHUNKS = f"""SELECT pointers, scope_id, unit, chunk FROM postings
+    WHERE scope_id = ? AND unit {SQL_IN} AND chunk IN (0, ?)"""
+SQL_HELD = """SELECT unit, pointers FROM postings WHERE scope_id IN (
+    SELECT value FROM json_each(?)) AND unit IN (SELECT value FROM json_each(?))"""
 SQL_CHANGES = """SELECT seq, scope_id, pointers FROM events
     WHERE seq > ? AND pointers IS NOT NULL ORDER BY seq"""
 SQL_OVERSHOWN = f"""SELECT trace_id FROM injections WHERE trace_id {SQL_IN} GROUP BY trace_id
@@ -3013,6 +3014,10 @@ class Store:
         """Execute a statement inside a transaction."""
         return self._con.execute(sql, named or parameters)
 
+    def define(self, name: str, function: Callable[[Any], bool]) -> None:
+        """Make a function of one argument known to SQL."""
+        self._con.create_function(name, 1, function)
+
     def run_many(self, sql: str, parameters: Iterable[Any]) -> None:
         """Execute a statement once for each row of parameters."""
         self._con.executemany(sql, parameters)
@@ -3028,18 +3033,18 @@ class Store:
         self.run(f"UPDATE traces SET {', '.join(f'{name} = ?' for name in values)} WHERE id = ?",
                  *values.values(), ident)
 
-    def rows(self, sql: str, *parameters: object) -> list[sqlite3.Row]:
+    def rows(self, sql: str, *parameters: object, **named: object) -> list[sqlite3.Row]:
         """All rows of a query."""
-        return self._con.execute(sql, parameters).fetchall()
+        return self._con.execute(sql, named or parameters).fetchall()
 
     def row(self, sql: str, *parameters: object) -> sqlite3.Row | None:
         """The first row of a query, or None."""
         row: sqlite3.Row | None = self._con.execute(sql, parameters).fetchone()
         return row
 
-    def value(self, sql: str, *parameters: object) -> Any:
+    def value(self, sql: str, *parameters: object, **named: object) -> Any:
         """The first column of the first row, or None."""
-        row = self.row(sql, *parameters)
+        row = self._con.execute(sql, named or parameters).fetchone()
         return row[0] if row else None
 
     def meta(self, key: str, default: str = "") -> str:
@@ -3138,17 +3143,57 @@ class Store:
         finally:
             self._con.set_progress_handler(None, 0)
 
-    def checkpoint(self) -> bool:
-        """Move the WAL into the database and empty it; False while a reader holds a snapshot, as
-        Litestream always does: to ask for the WAL would only keep writers waiting."""
+    def checkpoint(self, gone: Iterable[str] = ()) -> bool:
+        """Move the WAL into the database and empty it, and leave no piece of the `gone` texts in
+        it; False while another process holds a snapshot, or the lock where one is left.  Litestream
+        always holds one: to ask for the WAL would only keep writers waiting."""
         if os.path.isdir(self.replicated):
             return False
         with self._alone():
             try:
                 self._wait_at_most(0.25)
-                return bool(self.value("PRAGMA wal_checkpoint(TRUNCATE)") == 0)
+                done = self.value("PRAGMA wal_checkpoint(TRUNCATE)") == 0
+                if done and gone and self._gaps_hold(gone):
+                    self._wait_at_most(2.0)
+                    self.run("VACUUM")
+                    done = self.value("PRAGMA wal_checkpoint(TRUNCATE)") == 0
+                return bool(done)
+            except sqlite3.OperationalError as error:   # what was asked for is done all the same
+                if not re.search("locked|busy|full", str(error)):
+                    raise
+                return False
             finally:
                 self._wait_at_most(self.timeout_s)
+
+    def _gaps_hold(self, texts: Iterable[str]) -> bool:
+        """Whether the unused gaps of the pages hold 31 bytes in a row of a text, or a shorter one:
+        secure_delete clears what is deleted, but not what a balanced page held before.  O(file)."""
+        size, gaps = self.value("PRAGMA page_size"), list[bytes]()
+        for part in self._file_parts():
+            for at in range(0, len(part), size):
+                if part[at]:    # no free or overflow page
+                    start = at if part[at] < 14 else at + 100
+                    cells, end = (int.from_bytes(part[start + i:start + i + 2], "big")
+                                  for i in (3, 5))
+                    gaps.append(part[start + 8 + 2 * cells:at + (end or size)].strip(b"\0"))
+        held = b"\0".join(gaps).lower()
+        raw = [text.encode("utf-8", "replace").lower()[:1 << 16] for text in texts]
+        pieces = {text[i:i + 16] for text in raw if len(text) > 31 for i in range(len(text) - 15)}
+        return any(text in held for text in raw if len(text) < 32) or not pieces.isdisjoint(
+            held[i:i + 16] for i in range(0, len(held), 16))
+
+    def _file_parts(self) -> Iterator[bytes]:
+        """The database file's bytes.  They are read through a descriptor of SQLite's, for to close
+        one of ours would drop every lock that this process has on the file (POSIX)."""
+        for name in os.listdir("/dev/fd") if os.path.isdir("/dev/fd") else ():
+            with suppress(OSError):
+                status, at = os.fstat(int(name)), 0
+                if (status.st_dev, status.st_ino) == self._file:
+                    while part := os.pread(int(name), 1 << 22, at):
+                        yield part
+                        at += len(part)
+                    return
+        yield self._con.serialize()
 
 
 def replace_store(folder: str, path: str) -> str:
@@ -3397,15 +3442,14 @@ class TraceStore(Store):
         """Take a trace's pointers out of postings and index."""
         self.fold()
         scope, ident = row["scope_id"], row["id"]
-        units = [word >> 8 for word in self.pointers_of(row, context=True)[2:]]
-        for key in ((scope, unit, chunk) for unit in units for chunk in (0, (ident >> 12) + 1)):
-            stored = array("I", self.value(SQL_POINTERS, *key) or b"")
-            kept = array("I", [pointer for pointer in stored if pointer >> 8 != ident])
-            if kept:
-                self.run("UPDATE postings SET pointers = ? "
-                         "WHERE scope_id = ? AND unit = ? AND chunk = ?", kept.tobytes(), *key)
-            else:
-                self.run("DELETE FROM postings WHERE scope_id = ? AND unit = ? AND chunk = ?", *key)
+        units = to_json([word >> 8 for word in self.pointers_of(row, context=True)[2:]])
+        self.run_many("UPDATE postings SET pointers = ? WHERE scope_id = ? AND unit = ? AND "
+                      "chunk = ?", [(array("I", [pointer for pointer in array("I", stored)
+                                                 if pointer >> 8 != ident]).tobytes(), *key)
+                                    for stored, *key in self.rows(
+                                        SQL_CHUNKS, scope, units, (ident >> 12) + 1)])
+        self.run(f"DELETE FROM postings WHERE scope_id = ? AND unit {SQL_IN} AND pointers = x''",
+                 scope, units)
         self.renew()
         self._catch_up()
 
@@ -3426,9 +3470,21 @@ class TraceStore(Store):
             held.update(more)
         return pointer_group(row["id"], impacts, words)
 
+    def pointers(self, scopes: Collection[int], units: Collection[int]) -> dict[int, array[int]]:
+        """The pointers of many units in some scopes, read at once."""
+        self.fold()
+        found: dict[int, array[int]] = {}
+        for unit, pointers in self.rows(SQL_HELD, to_json([*scopes]), to_json([*units])):
+            found.setdefault(unit, array("I")).frombytes(pointers)
+        return found
+
     def variants(self, ident: int) -> list[sqlite3.Row]:
         """(text, origin) of a trace's other wordings, and of the cues it was rewarded for."""
         return self.rows("SELECT text, origin FROM variants WHERE trace_id = ? ORDER BY id", ident)
+
+    def wordings(self, row: sqlite3.Row) -> list[str]:
+        """A trace's text, and the other wordings that it was said in."""
+        return [row["text"], *(text for text, by in self.variants(row["id"]) if by != CUE)]
 
     def reindex(self) -> None:
         """Make postings and whole-text numbers anew, in a write transaction: for a store that
@@ -3628,12 +3684,12 @@ class TraceStore(Store):
         frontier, known, chained = list(ids), set(ids), set[int]()
         for _ in range(config.spread_hops):
             asked, reached = to_json(frontier), dict.fromkeys(known, 0.0)
-            for source, target, weight, eligible, at, way in self.rows(SQL_LINKS, asked):
+            for source, target, weight, eligible, at, way in self.rows(SQL_LINKS, ids=asked):
                 weight = min(1.0, weight + config.link_eligible * eligible) * way
                 weight = retention(weight, max(0.0, now - at) / DAY_S, config.link_tau_d)
                 bind(graph, source, target, weight)
                 reached[target] = reached.get(target, 0.0) + weight
-            for ident, previous in self.rows(SQL_CHAIN, asked):
+            for ident, previous in self.rows(SQL_CHAIN, ids=asked):
                 if previous and ident not in chained:
                     chained.add(ident)
                     bind(graph, previous, ident, config.stdp_forward)
@@ -4048,7 +4104,7 @@ MOVES_TRIED = 32  # places, the nearest, that begin like the cited lines: many l
 
 
 @lru_cache(maxsize=64)
-def _lines_at(path: str, _mtime_ns: int, size: int) -> list[str]:
+def _lines_at(path: str, size: int, *_state: int) -> list[str]:
     with open(path, encoding="utf-8-sig", errors="replace") as file:
         return [line.rstrip() for line in file.read(size).removesuffix("\n").split("\n")]
 
@@ -4056,9 +4112,10 @@ def _lines_at(path: str, _mtime_ns: int, size: int) -> list[str]:
 def _lines_of(path: str) -> list[str] | None:
     """The lines of a regular file.  One that says it is empty is not opened: it may be endless."""
     with suppress(OSError, ValueError):
-        status = os.stat(path)
-        if status.st_mode & 0o170000 == 0o100000 and status.st_size <= CITED_BYTES:
-            return _lines_at(path, status.st_mtime_ns, status.st_size) if status.st_size else []
+        now = os.stat(path)     # who restores the time of an edit can't restore ctime
+        if now.st_mode & 0o170000 == 0o100000 and now.st_size <= CITED_BYTES:
+            return _lines_at(path, now.st_size, now.st_mtime_ns, now.st_ctime_ns,
+                             now.st_ino) if now.st_size else []
     return None
 
 
@@ -4235,20 +4292,13 @@ def _live(store: TraceStore, found: Collection[tuple[int, Any]]) -> list[tuple[A
             and row["valid_to"] is None and not row["quarantined"]]
 
 
-def _alike_as_wholes(store: TraceStore, units: Sequence[int], words: Sequence[str],
-                     scopes: Sequence[int]) -> dict[int, int]:
-    """{id: units shared} of traces of the same words, looked up where no word singles one out."""
-    if not all(store.index.common(scopes, unit) for unit in units):
-        return {}
-    return {row[0]: len(units) for row in store.rows(SQL_ALIKE, whole_of(words))
-            if row[1] in scopes}
-
-
 def _live_kin(brain: _Brain, units: Sequence[int], words: Sequence[str],
               scopes: Sequence[int]) -> list[tuple[Any, int]]:
     """(row, units shared) of the current, trusted traces that share most with a text."""
     config, store = brain.config, brain.store
-    alike = _alike_as_wholes(store, units, words, scopes)
+    alike = {row[0]: len(units) for row in store.rows(SQL_ALIKE, whole_of(words))
+             if row[1] in scopes} if all(  # no word singles one out
+                 store.index.common(scopes, unit) for unit in units) else {}
     live: list[tuple[Any, int]] = []
     for most in (config.gate_compare, 16 * config.gate_compare):  # old versions may stand before
         kin = store.index.kin(units, scopes, rarest=config.gate_probe, most=most)
@@ -4420,7 +4470,7 @@ def reinforce(brain: _Brain, row: sqlite3.Row, draft: Draft, decision: Decision)
     if draft.origin in TRUSTED:  # else repetition adds no strength: it is easily planted
         store.change(ident, strength=reinforced(row["strength"], brain.config.strength_gain),
                      reinforced_at=now, contexts=row["contexts"] + apart)
-    known = [row["text"], *(text for text, by in store.variants(ident) if by != CUE)]
+    known = store.wordings(row)
     pointers = array("I")
     if draft.text not in known:
         store.add("variants", trace_id=ident, text=draft.text, origin=draft.origin,
@@ -4897,7 +4947,7 @@ _CONFLICT = ("may update", "may be outdated", "may contradict")
 def _conflicts(brain: _Brain, idents: Sequence[int]) -> dict[int, list[str]]:
     """Notes by id on traces that the gate took for an update or contradiction of one another."""
     notes: dict[int, list[str]] = {}
-    for new, old, kind in brain.store.rows(SQL_CONFLICTS, to_json(idents)):
+    for new, old, kind in brain.store.rows(SQL_CONFLICTS, ids=to_json(idents)):
         verb = "update" if kind == "update" else "contradict"
         notes.setdefault(new, []).append(f"may {verb} #{old}")
         notes.setdefault(old, []).append(f"may be outdated: #{new} is newer")
@@ -5065,8 +5115,8 @@ class Forgotten(Record):
     """What `forget` removed, and where the text may still be."""
 
     memory_id: int | None  # None: earlier texts of a block or file
-    removed: dict[str, int]  # rows by table; "copies" are tool calls and results that quoted it
-    wal: str  # "erased", or "pending" while a reader holds a snapshot
+    removed: dict[str, int]  # rows by table; "copies" are turns' calls, results, reasoning, items
+    wal: str  # "erased", or "pending" while another process holds a snapshot or the lock
     backups: tuple[str, ...]  # copies that may still hold it
     # What was not removed: traces of its project that say it, too, that were learned from it or
     # that it was learned from, that it replaced or that replaced it; core blocks and files.
@@ -5075,21 +5125,19 @@ class Forgotten(Record):
 
 
 # Cues: those that returned a trace (see `_learn`), and those with a word that it alone held.
-_TAUGHT = f"""origin = '{CUE}' AND (:id IN (SELECT value FROM json_each(turn_id)) OR EXISTS(
-    SELECT 1 FROM json_each(:words) WHERE instr(text, value) > 0))"""
-_ASKED = """op IN ('recall', 'read') AND data IS NOT NULL AND (
-    :id IN (SELECT value FROM json_each(events.data, '$.ids')) OR EXISTS(
-    SELECT 1 FROM json_each(:words) WHERE instr(events.data, value) > 0))"""
+_TAUGHT = f"""origin = '{CUE}' AND (
+    :id IN (SELECT value FROM json_each(turn_id)) OR tells(text))"""
+_ASKED = """op IN ('recall', 'read') AND data IS NOT NULL AND (:id IN (
+    SELECT value FROM json_each(data, '$.ids')) OR tells(json_extract(data, '$.cue')))"""
 _SHOWING = {  # table: its rows that show a trace
     "links": "src = :id OR dst = :id", "injections": "trace_id = :id",
     "variants": f"trace_id = :id OR {_TAUGHT}",
     "traces": "id = :id", "images": "'>' || row_key || '>' LIKE '%>' || :id || '>%'"}
 
-# Traces with all words of a part of a text, in which JSON may have escaped what is not ASCII.
-_HOLDING = """id <> :id AND EXISTS(SELECT 1 FROM json_each(:parts) part WHERE NOT EXISTS(
-    SELECT 1 FROM json_each(part.value) word WHERE
-    instr(lower(text || coalesce(meta, '')), lower(word.value)) = 0 AND NOT (
-    word.value GLOB '*[^ -~]*' AND instr(coalesce(meta, '') || text, char(92) || 'u') > 0)))"""
+_BESIDE = "meta", "source_url", "tags", "key"
+# The index knows who holds a text's words, but for what JSON escaped or what stands beside a text.
+_HOLDING = f"""SELECT * FROM traces WHERE id <> :id AND (:all OR id {SQL_IN.replace("?", ":near")}
+    OR coalesce({", ".join(_BESIDE)}) IS NOT NULL OR instr(text, char(92)) > 0)"""
 _KINDRED = """SELECT t.id FROM traces t JOIN traces f ON f.id = :id WHERE t.id <> f.id AND (
     t.id IN (SELECT value FROM json_each(f.meta, '$.sources'))
     OR f.id IN (SELECT value FROM json_each(t.meta, '$.sources'))
@@ -5121,19 +5169,23 @@ class _Quotes:
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._rows: dict[int, set[tuple[str, ...]]] = {}
-        self.parts: list[list[str]] = []    # a quote has all words of one, but for capitals
+        self.windows: list[list[str]] = []      # a quote has all words of one
+        self._keys: set[str] = set()            # and one of these
         for text in texts:
-            said = _QUOTABLE.findall(_unescaped(text))
-            words, size = [word.casefold() for word in said], min(QUOTED_WORDS, len(said))
-            self._rows.setdefault(size, set()).update(zip(*(words[i:] for i in range(size)),
+            words = _QUOTABLE.findall(_unescaped(text))
+            size, low = min(QUOTED_WORDS, len(words)), [word.casefold() for word in words]
+            self._rows.setdefault(size, set()).update(zip(*(low[i:] for i in range(size)),
                                                           strict=False))
-            step = max(1, size if size == len(words) else size // 2)
-            self.parts += [[word if word.isascii() else word[1:] for word in said[at:at + step]]
-                           for at in range(0, len(said) - step + 1, step)]
-        self.parts = self.parts if len(self.parts) <= 16 else [[]]
+            self.windows += [words[at:at + size] for at in range(len(words) - size + 1)]
+            self._keys.update(max(low[at:at + (size + 1) // 2], key=len)
+                              for at in range(0, len(words) - size // 2, size // 2 or 1))
+        self._keys = self._keys if len(self._keys) <= 64 else {""}
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Where an unescaped text quotes them, in order; spans may overlap."""
+        low = text.casefold()
+        if not any(key in low for key in self._keys):
+            return []
         words = [word.casefold() for word in _QUOTABLE.findall(text)]
         hits = [(at, at + size - 1) for size, rows in self._rows.items() for at, row in enumerate(
             zip(*(words[i:] for i in range(size)), strict=False)) if row in rows]
@@ -5164,37 +5216,61 @@ class _Quotes:
         return [self.without(part) for part in value] if isinstance(value, list) else value
 
 
-def _holding(brain: _Brain, row: sqlite3.Row) -> tuple[
+def _near(store: TraceStore, said: _Quotes, texts: Iterable[str],
+          scopes: Collection[int]) -> tuple[set[int], bool]:
+    """Ids of the traces of some scopes that hold most of the rarest terms of QUOTED_WORDS in a row;
+    whether others may quote them, for a row has no term that is indexed."""
+    own = {unit_of(term) for text in texts for term in content(text) if term not in STOP}
+    held, near = store.pointers(scopes, own), set[int]()
+    rarest = sorted(own, key=lambda unit: len(held.get(unit, ())))
+    rank = {unit: at for at, unit in enumerate(rarest)}
+    ranks = {word: [rank[unit] for unit in map(unit_of, content(word)) if unit in rank]
+             for word in {word for words in said.windows for word in words}}
+    keys = {tuple(sorted({at for word in words for at in ranks[word]})[:3])
+            for words in said.windows}
+    holders = {at: {pointer >> 8 for pointer in held.get(rarest[at], ()) if pointer & 1}
+               for at in {at for key in keys for at in key}}
+    for key in keys:
+        votes = Counter(chain.from_iterable(holders[at] for at in key))
+        near.update(ident for ident, n in votes.items() if n >= min(len(key), 2))
+    return near, () in keys
+
+
+def _holding(brain: _Brain, row: sqlite3.Row, texts: Sequence[str]) -> tuple[
         dict[int, tuple[sqlite3.Row, str, str | None]], list[int], list[str], list[int]]:
-    """Where a text stands beside its trace: {id: (row, text and meta without it)} of what tools
-    were told and answered, but for a tool's own text, which one that says it again does not quote;
-    ids, labels of blocks that say it; ids of edits that did.  What is as short as "ok" and no
-    number is looked for nowhere."""
-    store, scope = brain.store, row["scope_id"]
-    texts = [text for text in (row["text"], *(
-        text for text, by in store.variants(row["id"]) if by != CUE)) if re.search(r"[^\W_]", text)
-        and (len(text) > 11 or re.search(r"\d", text) and len(text) > 3)]
-    copies: dict[int, tuple[sqlite3.Row, str, str | None]] = {}
+    """Where texts stand beside their trace: {id: (row, text and meta without them)} of what tools
+    were told and answered and of turns' meta, but for a tool's own text, which one that says it
+    again does not quote; ids, labels of blocks that say it; ids of edits that did.  What is as
+    short as "ok" and no number is looked for nowhere."""
+    store, copies, telling = brain.store, dict[int, tuple[sqlite3.Row, str, str | None]](), []
     of_tools = row["origin"] == "tool" or "calls" in json.loads(row["meta"] or "{}")
-    if not texts:
-        return copies, [], [], []
-    said = _Quotes(texts)
-    about = {"id": row["id"], "parts": to_json(said.parts)}
+    said = _Quotes(text for text in texts if re.search(r"[^\W_]", text) and (
+        len(text) > 11 or re.search(r"\d", text) and len(text) > 3))
     logs = {log[0] for log in store.rows(_LOGS)}
-    owner = store.value("SELECT coalesce(log_of, id) FROM scopes WHERE id = ?", scope)
-    family, telling = {owner, store.log_id(owner)}, []
-    for other in store.run(f"SELECT * FROM traces WHERE {_HOLDING}", **about):
-        meta = json.loads(other["meta"] or "{}")
+    owner = store.value("SELECT coalesce(log_of, id) FROM scopes WHERE id = ?", row["scope_id"])
+    family = {owner, store.log_id(owner) or owner}
+    near, others = _near(store, said, texts, logs | family)
+    for other in store.run(_HOLDING, id=row["id"], all=others, near=to_json([*near])
+                           ) if said.windows else ():
+        forms = store.wordings(other)[1:] if other["id"] in near else []
+        about = other["meta"] or "{}"
+        tells = any(map(said.within, (other["text"], *forms)))
         if other["scope_id"] in logs and not of_tools and (
-                other["origin"] == "tool" or "calls" in meta):
-            text, left = said.without(other["text"]), said.without(meta)
+                tells or "\\u" in about or said.within(about)):
+            meta = json.loads(about)
+            tool = other["origin"] == "tool" or "calls" in meta
+            text = said.without(other["text"]) if tool else other["text"]
+            left = meta if tells and not tool else said.without(meta)
             if (text, left) != (other["text"], meta):
-                copies[other["id"]] = other, text, to_json(left) if left else None
-        elif other["scope_id"] in family and said.within(other["text"]):
+                copies[other["id"]] = other, text, _json_or_null(left)
+            if tool or not tells:
+                continue
+        if other["scope_id"] in family and (tells or any(
+                said.within(other[name] or "") for name in _BESIDE)):
             telling.append(other["id"])
-    labels = [label for label, value in store.rows(
-        "SELECT label, value FROM blocks WHERE scope_id IN (?, 1) ORDER BY label", owner)
-        if said.within(value)]
+    labels = [label for label, *about in store.rows(
+        "SELECT label, value, description, metadata FROM blocks WHERE scope_id IN (?, 1) "
+        "ORDER BY label", owner) if any(map(said.within, (label, *about)))]
     edits = [ident for ident, before in store.rows("SELECT id, before FROM block_edits")
              if said.within(before)]
     return copies, telling, labels, edits
@@ -5207,16 +5283,18 @@ def _rewrite(store: TraceStore, row: sqlite3.Row, text: str, meta: str | None) -
     store.change(row["id"], text=text, meta=meta, n_words=len(set(words)), whole=whole_of(words))
 
 
-def _forget(brain: _Brain, row: sqlite3.Row) -> tuple[Forgotten, list[int]]:
-    """Remove every copy of a trace's text in this database; and the ids of the traces whose vectors
-    went with it, for they knew of it."""
+def _forget(brain: _Brain, row: sqlite3.Row) -> tuple[Forgotten, list[int], list[str]]:
+    """Remove every copy of a trace's text in this database; also the ids of the traces whose
+    vectors went with it, for they knew of it, and what no byte may stay of."""
     store, ident, now = brain.store, row["id"], brain.clock()
-    words = [word for word in set(content(row["text"])) if len(word) > 3
-             and store.index.holders(row["scope_id"], unit_of(word)) <= 1]  # its own alone
-    units = sorted({unit_of(word) for word in words})
-    about = {"id": ident, "words": to_json([form for word in words for form in (
-        word, word.upper(), word.capitalize())])}
-    copies, telling, labels, edits = _holding(brain, row)
+    words = {word: unit_of(word) for word in content(row["text"]) if len(word) > 3}
+    held = store.pointers([row["scope_id"]], set(words.values()))
+    words = {word: unit for word, unit in words.items() if all(     # its own alone
+        pointer >> 8 == ident for pointer in held.get(unit, ()) if pointer & 1)}
+    units, about = set(words.values()), {"id": ident}
+    store.define("tells", lambda cue: not units.isdisjoint(map(unit_of, content(cue or ""))))
+    texts = store.wordings(row)
+    copies, telling, labels, edits = _holding(brain, row, texts)
     telling += [other[0] for other in store.run(_KINDRED, **about)]
     gone, beside = {ident, *copies}, set[int]()
     for other, text, _ in [(row, "", None), *copies.values()]:
@@ -5259,10 +5337,10 @@ def _forget(brain: _Brain, row: sqlite3.Row) -> tuple[Forgotten, list[int]]:
     for other in store.traces(beside - {ident}).values():
         store.add_pointers(now, "reindex", other["scope_id"], other["id"],
                            store.pointers_of(other))
-    store.event(now, "forget", row["scope_id"], None, {"id": ident, "units": units})
-    left = tuple(sorted({*telling}))
-    return Forgotten(ident, removed, "", (), left, tuple(labels)), [
-        other for other in blind if other != ident]
+    store.event(now, "forget", row["scope_id"], None, {"id": ident,
+                                                              "units": sorted(units)})
+    return Forgotten(ident, removed, "", (), tuple(sorted({*telling})), tuple(labels)), [
+        other for other in blind if other != ident], texts + nlargest(32, words, key=len)
 
 
 # === 20. Sleeping =================================================================================
@@ -5873,10 +5951,10 @@ class Hippocampus(_Brain):
         blocks, what tools were told and answered, free pages.  What older texts stood under its
         key stay history.  Copies made before keep it; they are named, as is what tells of it."""
         with self.writing():
-            gone, blind = _forget(self, self._row(memory_id))
+            gone, blind, texts = _forget(self, self._row(memory_id))
             if self.store.has_fts:  # its terms leave the file with a merge
                 self.store.run("INSERT INTO heard_terms(heard_terms) VALUES('optimize')")
-        gone = self.erased(gone)
+        gone = self.erased(gone, texts)
         with suppress(EmbedderMismatch):
             if blind and (model := self.model()):
                 self._embed_missing(model, among=blind)
@@ -5884,9 +5962,9 @@ class Hippocampus(_Brain):
                     self.store.renew()
         return gone
 
-    def erased(self, gone: Forgotten) -> Forgotten:
+    def erased(self, gone: Forgotten, texts: Iterable[str]) -> Forgotten:
         """What was deleted leaves the WAL, too; whether it did, and the copies that hold it."""
-        return gone._replace(wal="erased" if self.store.checkpoint() else "pending",
+        return gone._replace(wal="erased" if self.store.checkpoint(texts) else "pending",
                              backups=(*kept_copies(self.store.folder), *filter(
                                  os.path.isdir, [self.store.replicated])))
 
@@ -6071,7 +6149,7 @@ class Hippocampus(_Brain):
                 to_json(store.visible(scope, False)))}
             recorded, limits = store.meta("embedder"), self.thresholds()
             owed = 0 if recorded.startswith("hashing-") else store.value(
-                f"SELECT count(*) {SQL_MISSING}", None)
+                f"SELECT count(*) {SQL_MISSING}", ids=None)
         return {"version": __version__, "store": store.path, "schema": SCHEMA_VERSION,
                 "read_only": store.read_only, "fts5": store.has_fts,
                 "sqlite": sqlite3.sqlite_version, "embedder": recorded,
@@ -6134,9 +6212,9 @@ class Hippocampus(_Brain):
         made, store, asked = 0, self.store, None if among is None else to_json(among)
         while not isinstance(embedder, HashingEmbedder):
             with store.reading():
-                todo = store.value(f"SELECT count(*) {SQL_MISSING}", asked)
+                todo = store.value(f"SELECT count(*) {SQL_MISSING}", ids=asked)
                 rows = store.rows(f"SELECT t.id, t.text, t.speaker, p.text, p.speaker {SQL_MISSING}"
-                                  " ORDER BY t.id LIMIT 64", asked)
+                                  " ORDER BY t.id LIMIT 64", ids=asked)
             if not rows:
                 break
             used = self.config.use_context
@@ -6572,9 +6650,10 @@ class CoreMemory:
     def forget(self, label: str) -> Forgotten:
         """Remove the earlier values of a block for good; what it says now stays."""
         with self.hippo.writing():
-            store = self.hippo.store
-            gone = store.run(f"DELETE {_EDITS}", store.scope_id(self[label].scope), label).rowcount
-        return self.hippo.erased(Forgotten(None, {"block_edits": gone}, "", ()))
+            store, scope = self.hippo.store, self.hippo.store.scope_id(self[label].scope)
+            texts = [row["before"] for row in store.rows(f"SELECT * {_EDITS}", scope, label)]
+            store.run(f"DELETE {_EDITS}", scope, label)
+        return self.hippo.erased(Forgotten(None, {"block_edits": len(texts)}, "", ()), texts)
 
     def _write(self, label: str, change: Callable[[Block], Block], expected: str | None = None, *,
                model: bool = False, made: bool = False, trusted: bool = False) -> Block:
@@ -7902,6 +7981,10 @@ def bound_tools(context: MainContext) -> list[tuple[dict[str, Any], Callable[[An
     return [(tool.schema, partial(run, tool)) for tool in CONTEXT_TOOLS]
 
 
+_VERSIONS = """WITH file AS (SELECT * FROM blocks WHERE scope_id = :scope
+    AND label IN (SELECT value FROM json_each(:labels)))
+    SELECT label FROM file UNION SELECT value FROM file
+    UNION SELECT before FROM block_edits JOIN file ON file.id = block_id"""
 _FILES, _FOLDER_SIZE = "/memories", "4K"        # the size that most file systems give a folder
 PATH_CHARS, PATH_DEPTH = 1_024, 32              # of a path: each folder is a row
 _FILE_COMMANDS = {"view": "path", "create": "path file_text", "str_replace": "path old_str new_str",
@@ -8076,13 +8159,14 @@ class MemoryFiles:
             store, blocks = self.hippo.store, self._files.blocks()
             labels = to_json([label for label in blocks if f"{label}/".startswith(f"{at}/")])
             scope = store.scope_id(self._files.scope)
+            texts = [row[0] for row in store.rows(_VERSIONS, scope=scope, labels=labels)]
             removed = {"blocks": store.run(f"DELETE FROM blocks WHERE scope_id = ? AND label "
                                            f"{SQL_IN}", scope, labels).rowcount}
             _require(removed["blocks"] > 0, f"The path {path} never existed")
             removed["journal"] = store.run(
                 "UPDATE events SET data = NULL WHERE op = 'core' AND scope_id = ? AND "
                 f"json_extract(data, '$.label') {SQL_IN}", scope, labels).rowcount
-        return self.hippo.erased(Forgotten(None, removed, "", ()))
+        return self.hippo.erased(Forgotten(None, removed, "", ()), texts)
 
     def _there(self, blocks: Mapping[str, Block], at: str, path: str,
                hint: str = ". Please provide a valid path.") -> Block | None:

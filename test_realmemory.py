@@ -2557,7 +2557,11 @@ def test_cited_lines_are_fresh_moved_changed_or_gone(hippo, tmp_path, name):
     assert [state_of(hippo, i) for i in (span, line, whole)] == ["fresh"] * 3
     path.write_bytes(b"\xef\xbb\xbf" + "\n".join(lines).encode() + b"\n")
     assert [state_of(hippo, i) for i in (span, line, whole)] == ["fresh"] * 3
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    assert state_of(hippo, span) == "fresh"
+    before = path.stat()
     path.write_text("one\ntwo\nthree: 9443\nfour\nfive\n", encoding="utf-8")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))     # as an editor may restore it
     assert [state_of(hippo, i) for i in (span, line, whole)] == ["changed", "fresh", "changed"]
     path.write_bytes(b"")
     assert [state_of(hippo, i) for i in (span, line, whole)] == ["changed"] * 3
@@ -3098,6 +3102,73 @@ def test_after_forget_only_named_copies_hold_the_text(hippo, alone, forget):
     for file in alone.rglob("*"):
         if file.is_file() and str(file) not in told.backups:
             assert not re.search(b"zqx|quillf", file.read_bytes(), re.I), file
+
+
+def test_no_gap_of_a_page_keeps_a_forgotten_text(alone):
+    rng, gone = random.Random(2), list[str]()
+    with Hippocampus.open(alone) as hippo:
+        made = {f"Zq{i}x.": hippo.remember(
+            f"the gadget Zq{i}x. is in box {i * 7} " + " ".join(
+                f"w{rng.randrange(10 ** 6)}" for _ in range(rng.randrange(20)))).memory_id
+            for i in range(150)}
+        for ident in rng.sample([*made.values()], 75):
+            hippo.revise(ident, f"replacement {ident} is elsewhere " + "zz " * rng.randrange(40))
+        with closing(sqlite3.connect(alone / "memory.db")) as con:
+            size, = con.execute("PRAGMA page_size").fetchone()
+        planted = [*made][:3]       # in the gap of a page, as a balanced one has it
+        hippo.store.checkpoint()
+        with closing(sqlite3.connect(f"file:{alone}/memory.db?mode=ro", uri=True)) as con:
+            page, = con.execute("SELECT rootpage FROM sqlite_master WHERE name = 'sleeps'"
+                                ).fetchone()
+        hippo.close()
+        with open(alone / "memory.db", "r+b") as file:
+            file.seek((page - 1) * size + 1000)
+            file.write("; ".join(planted).encode())
+    with Hippocampus.open(alone) as hippo:
+        for key in [*planted, *rng.sample([*made][3:], 57)]:
+            assert hippo.forget(made[key]).wal == "erased"
+            gone.append(key)
+        assert hippo.check() == []
+    assert [key for key in gone if key.encode() in (alone / "memory.db").read_bytes()] == []
+
+
+def test_a_gap_that_can_not_be_cleared_now_leaves_erasure_pending(hippo, alone, monkeypatch):
+    ident, = put(hippo, "Grain is weighed twice")
+    blocker = sqlite3.connect(alone / "memory.db", isolation_level=None)
+    monkeypatch.setattr(hippo.store, "_gaps_hold", lambda texts: bool(blocker.execute(
+        "BEGIN IMMEDIATE")))
+    assert hippo.forget(ident).wal == "pending"
+    blocker.close()
+    assert hippo.check() == []
+
+
+def test_what_stands_beside_a_text_is_cut_out_of_turns_and_named_elsewhere(hippo):
+    import asyncio
+    text = "The locker code of room nine is Quuxzibar-77, keep it"
+    ident, = put(hippo, text, scope="shop")
+    said_so = [
+        hippo.remember("Ropes are coiled", scope="shop", meta={"deep": [{"quote": text}]}),
+        hippo.remember("Grain is weighed", scope="shop", source_url=f"https://x/{text}"),
+        hippo.remember("Tides are low", scope="shop", tags=[text])]
+    main = rm.MainContext(hippo, "s", scope="shop")
+    turn = main.add("assistant", "I see", reasoning=f"Hm. {text}", meta={"a": {"b": text}})
+    main.core.put("note", value="v", description=text)
+    session = rm.AgentSession(hippo, "t", scope="shop")
+    asyncio.run(session.add_items([{"type": "reasoning", "id": "r", "summary": [
+        {"type": "summary_text", "text": text}]}]))
+    told = hippo.forget(ident)
+    assert told.left == tuple(one.memory_id for one in said_so) and told.blocks == ("note",)
+    assert told.removed["copies"] == 2
+    assert hippo.get(turn).meta == {"reasoning": "Hm. [forgotten]", "a": {"b": "[forgotten]"}}
+    item, = asyncio.run(session.get_items())
+    assert item["summary"][0]["text"] == "[forgotten]" and hippo.check() == []
+
+
+def test_another_wording_that_quotes_a_forgotten_text_is_named(hippo):
+    kept, = put(hippo, "The port of the gateway is 8443")
+    hippo.remember("the port of the gateway is 8443!")
+    gone = hippo.remember("the port of the gateway is 8443!", force_new=True).memory_id
+    assert hippo.forget(gone).left == (kept,)
 
 
 def test_what_tells_of_a_forgotten_record_is_named_and_another_projects_is_not(hippo, cli):
@@ -5548,6 +5619,12 @@ def test_the_demo_tells_the_whole_story_on_a_bare_python(tmp_path):
     assert [word for word in ("create", "reinforce", "confidence", "nothing", "revise", "reflect",
                               "sleep", "<realmemory") if word not in ran.out] == []
     assert list(tmp_path.glob("realmemory-demo-*")) == []
+
+
+@pytest.mark.parametrize("flags", [[], ["--context"]])
+def test_a_demo_warns_of_nothing_on_any_python(flags, tmp_path):
+    ran = python("demo", *flags, flags=("-I", "-S", "-W", "error"), TMPDIR=str(tmp_path))
+    assert (ran.code, ran.err) == (0, "")
 
 
 def test_every_command_answers_in_text_and_in_json(cli, tmp_path):
