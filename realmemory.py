@@ -8816,12 +8816,12 @@ def import_transcripts(desk: Desk, client: str, path: str | None = None, *, sinc
     files = sorted(glob.glob(place, recursive=True)) or [place][:os.path.isfile(place)]
     if not files:
         raise NotFound(f"there are no transcripts of {client} at {place!r}; give their folder")
+    files = [file for file in files if os.path.getmtime(file) >= start]
     done = {"files": len(files), "sessions": 0, "turns": 0, "new": 0}
     projects, desks, last = dict[str, int](), dict[str, Desk](), time.monotonic()
     for i, file in enumerate(files):
         sessions: dict[str, list[Said]] = {}
-        for said in _turns_in(file, where.endswith(".sqlite")) if os.path.getmtime(
-                file) >= start else ():
+        for said in _turns_in(file, where.endswith(".sqlite")):
             if (start if said.at is None else said.at) >= start:
                 sessions.setdefault(said.session, []).append(said)
         for session, turns in sessions.items():
@@ -10623,9 +10623,13 @@ def jsonc(source: str) -> _Node:
     >>> jsonc('{"a": [1, 2,], // why\\n}').value
     {'a': [1, 2]}
     """
-    plain = _COMMENT.sub(lambda match: match[1] or re.sub(r"\S", " ", match[0]), source)
-    plain = _TRAILING.sub(lambda match: f"{match[1]}{match[2]} " if match[1] else match[0], plain)
     try:
+        with suppress(ValueError):      # most files are plain JSON, and some have megabytes
+            json.loads(source, strict=False)
+            return _Node(source, len(source) - len(source.lstrip()))
+        plain = _COMMENT.sub(lambda match: match[1] or re.sub(r"\S", " ", match[0]), source)
+        plain = _TRAILING.sub(lambda match: f"{match[1]}{match[2]} " if match[1] else match[0],
+                              plain)
         json.loads(plain, strict=False)
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"it is not JSON: {error}") from None
@@ -10789,8 +10793,8 @@ def client_path(file: str, folder: str) -> str:
     file = file.replace("{app}", app.get(sys.platform, "~/.config"))
     for prefix, variable in _MOVED.items():
         if (moved := os.environ.get(variable)) and (file + "/").startswith(prefix + "/"):
-            file = os.path.join(moved, os.path.basename(file) if prefix == file
-                                else file[len(prefix) + 1:])
+            file = os.path.join(moved, file[len(prefix) + 1:] or os.path.basename(file))
+            break
     return os.path.join(folder, os.path.expanduser(file))
 
 
@@ -10885,7 +10889,7 @@ def unwired(source: str, edits: Sequence[_Edit], memo: Mapping[str, Any]) -> str
 
 def wire(client: str, scope: str, folder: str, brain: str, *, out: bool = False,
          dry_run: bool = False, home: Sequence[str] = ()) -> list[dict[str, str]]:
-    """Wire a client or take it out: what was done to each file, with a diff.
+    """Wire a client or take it out: what was done to each file; with a diff, if only asked.
 
     Every file is read and its new text checked before the first is written; a file that was
     changed is kept in `<brain>/clients/` first.  Raises InvalidInput for a client or file that
@@ -10919,7 +10923,8 @@ def wire(client: str, scope: str, folder: str, brain: str, *, out: bool = False,
             raise InvalidInput(f"{path} is left as it is: {error}; mend it, or add by hand: "
                                f"{_shown(to_json([e.value for e in edits]), 2_000)}") from error
         diff = "".join(difflib.unified_diff(
-            (before or "").splitlines(True), (after or "").splitlines(True), path, path))
+            (before or "").splitlines(True), (after or "").splitlines(True), path, path)
+            if dry_run else ())
         did = ("none" if before == after else "removed" if after is None
                else "made" if before is None else "changed")
         plan.append((path, before, after, memo["dirs"]))
