@@ -9789,6 +9789,25 @@ def test_a_changed_own_entry_is_replaced_in_its_place_and_others_stay(machine):
     assert json.loads(path.read_text()) == {"model": "opus", "hooks": {"Stop": [theirs]}}
 
 
+def test_a_comment_put_before_an_own_entry_never_swallows_what_follows_it(machine):
+    path = machine.home / ".claude.json"
+    path.write_text('{"mcpServers": {"b": 1}}')
+    machine.wire("claude-code")
+    path.write_text(path.read_text().replace('"realmemory"', '// ours\n"realmemory"'))
+    machine.wire("claude-code", out=True)
+    assert rm.jsonc(path.read_text()).value == {"mcpServers": {"b": 1}}
+
+
+def test_a_large_configuration_comes_back_byte_for_byte_and_is_not_kept_in_the_notes(machine,
+                                                                                    tmp_path):
+    path, text = machine.home / ".claude.json", json.dumps({"history": ["a secret" * 9] * 3_000})
+    path.write_text(text)
+    machine.wire("claude-code")
+    assert "a secret" not in (tmp_path / "notes/clients.json").read_text()
+    machine.wire("claude-code", out=True)
+    assert path.read_text() == text and not (tmp_path / "notes/clients.json").exists()
+
+
 def test_a_file_that_clients_share_keeps_the_text_until_the_last_is_gone(machine):
     notes = machine.project / "AGENTS.md"
     notes.write_text("# Ours\n")
