@@ -76,16 +76,11 @@ GLOBAL = "global"
 DAY_S = 86_400.0
 MAX_TEXT_CHARS = 2_000_000
 
-
 TYPE_CHECKING = False  # true for type checkers alone: `typing` costs 5 ms
 if TYPE_CHECKING:
     from typing import Any, Literal, Protocol, Self, dataclass_transform
 else:
-    Protocol = object
-
-    def dataclass_transform(**_: object) -> Callable[[type], type]:
-        """Nothing at run time."""
-        return lambda cls: cls
+    Protocol, dataclass_transform = object, lambda **_: lambda cls: cls
 
 
 @dataclass_transform(frozen_default=True)
@@ -100,8 +95,7 @@ class Record:
     _defaults: Mapping[str, object] = {}
 
     def __init_subclass__(cls) -> None:
-        cls._fields = tuple(cls.__annotations__)
-        cls._names = frozenset(cls._fields)
+        cls._fields, cls._names = tuple(cls.__annotations__), frozenset(cls.__annotations__)
         cls._defaults = {name: cls.__dict__[name] for name in cls._fields if name in cls.__dict__}
 
     def __init__(self, *values: object, **named: object) -> None:
@@ -124,8 +118,8 @@ class Record:
         return hash(tuple(self))
 
     def __repr__(self) -> str:
-        values = ", ".join(f"{name}={value!r}" for name, value in self._asdict().items())
-        return f"{type(self).__name__}({values})"
+        values = map("{}={!r}".format, self._fields, self)
+        return f"{type(self).__name__}({', '.join(values)})"
 
     def _asdict(self) -> dict[str, Any]:
         """The fields by name."""
@@ -154,7 +148,6 @@ class Regex:
 
 class RealMemoryError(Exception):
     """Base of every error raised on purpose; `code` is stable for programs."""
-
     code = "error"
 
     def __str__(self) -> str:
@@ -163,37 +156,31 @@ class RealMemoryError(Exception):
 
 class InvalidInput(RealMemoryError, ValueError):
     """An argument is outside what the call takes."""
-
     code = "invalid_input"
 
 
 class NotFound(RealMemoryError, KeyError):
     """No visible trace, sleep or backup has that id."""
-
     code = "not_found"
 
 
 class StoreError(RealMemoryError):
     """The store could not be opened, read or written."""
-
     code = "store"
 
 
 class ReadOnly(StoreError):
     """The store, or its folder, can't be written."""
-
     code = "read_only"
 
 
 class StoreDamaged(StoreError):
     """The database file is damaged; it is kept as it is."""
-
     code = "damaged"
 
 
 class EmbedderMismatch(StoreError):
     """The store was written with another embedder than the one given."""
-
     code = "embedder_mismatch"
 
 
@@ -274,17 +261,12 @@ class MemoryConfig(Record):
         return cls(promote_reinforcements=1, tau_episodic_d=7.0, tau_semantic_d=60.0,
                    backups_keep=3)
 
-    @staticmethod
-    def _range(name: str, kind: type) -> tuple[float, float]:
-        if "tau_" in name:
-            return 1e-6, math.inf
-        return (0 if name.endswith("_keep") else 1, 1e9) if kind is int else (0, 1)
-
     def checked(self) -> MemoryConfig:
         """Itself; raises InvalidInput where a value is outside its range."""
         for name, default in self._defaults.items():
             value, kind = getattr(self, name), float if default is None else type(default)
-            low, high = self._range(name, kind)
+            low, high = (1e-6, math.inf) if "tau_" in name else (0, 1) if kind is not int else (
+                0 if name.endswith("_keep") else 1, 1e9)
             fits = type(value) is bool if kind is bool else (
                 type(value) in (kind, int) and low <= value <= high)
             takes = "true or false" if kind is bool else f"a number from {low:g} to {high:g}"
@@ -362,8 +344,6 @@ class RecallPacket(Record):
 def epoch(value: object, name: str = "when") -> float:
     """Epoch seconds of an epoch number, a datetime or ISO 8601 text; without a zone UTC is meant.
 
-    Raises InvalidInput for anything else and outside the years 1 to 9999.
-
     >>> epoch("2031-04-02") == epoch("2031-04-02T00:00:00+00:00") == epoch(1932854400)
     True
     """
@@ -380,11 +360,7 @@ def epoch(value: object, name: str = "when") -> float:
 
 
 def day_of(at: float) -> str:
-    """The UTC date of epoch seconds as YYYY-MM-DD; "unknown date" where there is none.
-
-    >>> day_of(0.0), day_of(float("nan"))
-    ('1970-01-01', 'unknown date')
-    """
+    """The UTC date of epoch seconds as YYYY-MM-DD; "unknown date" where there is none."""
     try:
         return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d")
     except (ValueError, OverflowError, OSError, TypeError):
@@ -517,11 +493,9 @@ def stem(word: str) -> str:
     if word in STOP or len(word := _IRREGULAR.get(word, word)) < 4:
         return word
     if "\u0400" <= word[0] <= "\u04ff":
-        match = _SLAVIC.fullmatch(word)
-        cut = match[1] if match else word
+        cut = (match[1] if (match := _SLAVIC.fullmatch(word)) else word)[:_CAP]
     else:
-        cut = _latin(word[:40])
-    cut = cut[:_CAP]
+        cut = _latin(word[:40])[:_CAP]
     return f"{cut}'" if cut in STOP else _MONTH_STEMS.get(cut, cut)  # "note" is not "not"
 
 
@@ -536,18 +510,14 @@ def _latin(word: str) -> str:
         word = match[1]
         if len(word) > 3 and word[-1] == word[-2] and word[-1] not in "lsz":
             word = word[:-1]
-    match = _ROMANCE.fullmatch(word)
-    word = match[1] if match else word
+    if match := _ROMANCE.fullmatch(word):
+        word = match[1]
     soft = len(word) > 3 and (word[-1] == "i" or word[-1] == "y" and word[-2] not in "aeiou")
     return word[:-1] if soft else word  # party, not deploy
 
 
 def tokens(text: str) -> list[str]:
-    """The text's tokens in order, case kept: words, identifiers, unspaced runs, single signs.
-
-    >>> tokens("Set retryBudgetMs=1,500 in C++; 我爱你 ok?")
-    ['Set', 'retryBudgetMs=1', ',', '500', 'in', 'C++', ';', '我爱你', 'ok', '?']
-    """
+    """The text's tokens in order, case kept: words, identifiers, unspaced runs, single signs."""
     if not text.isascii():
         text = _RUN.sub(r" \1 ", _compose(text))
     return list(_TOKEN.findall(text))
@@ -629,9 +599,6 @@ def _terms(text: str) -> tuple[str, ...]:
 
 def content(text: str) -> list[str]:
     """The terms that are indexed and looked up: without stop words, or all when all are stop words.
-
-    >>> content("What did the cats eat?"), content("to be or not to be")[:2]
-    (['cat', 'eat'], ['to', 'be'])
     """
     every = terms(text)
     return [t for t in every if t not in STOP] or every
@@ -669,7 +636,6 @@ class HashingEmbedder:
     recommended_thresholds: Mapping[str, float] = {"background": 0.03, "related": 0.29}
 
     def __init__(self, dim: int = 512) -> None:
-        """Raises InvalidInput where `dim` is not a whole number from 32 to 65,536."""
         _require(isinstance(dim, int) and 32 <= dim <= 65_536,
                  f"dim={_shown(dim)} is not a whole number from 32 to 65536")
         self.dim, self.name = dim, f"hashing-{ANALYSER}-{dim}"
@@ -701,9 +667,8 @@ def _word_features(word: str, dim: int) -> tuple[tuple[int, float], ...]:
 class FastEmbedProvider:
     """A sentence-transformer through the optional package `fastembed`, loaded at first use.
 
-    The default model knows some fifty languages; 384-d, texts past 128 tokens are cut.  Downloads
-    only with `download=True`.  Where the name of the model, or of the folder `model_path`, says e5,
-    texts get the prefixes that it was trained with.
+    Downloads only with `download=True`.  Where the name of the model, or of the folder
+    `model_path`, says e5, texts get the prefixes that it was trained with.
     """
 
     MODEL = "sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2"
@@ -819,22 +784,14 @@ def embedded_text(text: str, speaker: str | None,
 
 
 def unit_vector(vector: Sequence[float]) -> list[float]:
-    """The vector at length 1; zeros stay zeros.  Raises InvalidInput for NaN and infinity.
-
-    >>> unit_vector([3.0, 4.0])
-    [0.6, 0.8]
-    """
+    """The vector at length 1; zeros stay zeros."""
     norm = math.hypot(*vector)
     _require(math.isfinite(norm), "the embedder returned a vector with NaN or infinity")
     return [x / norm for x in vector] if norm else list(vector)
 
 
 def quantised(vector: Sequence[float]) -> tuple[float, bytes]:
-    """(scale, int8 bytes) of a vector; cosines are off by less than .005.
-
-    >>> scale, data = quantised([0.5, -1.0]); [round(x * scale, 2) for x in array("b", data)]
-    [0.5, -1.0]
-    """
+    """(scale, int8 bytes) of a vector; cosines are off by less than .005."""
     scale = max((abs(x) for x in vector), default=0.0) / 127 or 1.0
     return scale, array("b", [round(x / scale) for x in vector]).tobytes()
 
@@ -888,14 +845,12 @@ class VotingIndex:
 
     def __init__(self, load: Callable[[int, int], tuple[bytes, bytes]]) -> None:
         self._load = load
-        self._buckets: dict[int, array[int]] = {}  # by scope << UNIT_BITS | unit, as below
-        self._waiting: dict[int, list[int]] = {}
-        self._held = 0
+        self.clear()
 
     def clear(self) -> None:
         """Forget everything; buckets are read again when asked for."""
-        self._waiting.clear()
-        self._buckets.clear()
+        self._buckets: dict[int, array[int]] = {}  # by scope << UNIT_BITS | unit, as below
+        self._waiting: dict[int, list[int]] = {}
         self._held = 0
 
     def extend(self, scope: int, change: array[int]) -> None:
@@ -921,20 +876,15 @@ class VotingIndex:
 
     def bucket(self, scope: int, unit: int) -> array[int]:
         """The sorted pointers (id << 8 | impact) of one unit in one scope."""
-        bucket = self._buckets.get(scope << UNIT_BITS | unit)
+        key = scope << UNIT_BITS | unit
+        bucket = self._buckets.get(key)
         if bucket is None:
             if self._held > self.CACHED:
-                self._buckets.clear()
-                self._held = 0
-            bucket = self.hold(scope, unit, *self._load(scope, unit))
-        return bucket
-
-    def hold(self, scope: int, unit: int, stored: bytes, late: bytes) -> array[int]:
-        """The bucket of a unit from what `load` returns for it; kept."""
-        key = scope << UNIT_BITS | unit
-        bucket = self._buckets[key] = array("I", stored)
-        _add_pointers(bucket, [*array("I", late), *self._waiting.get(key, ())])
-        self._held += len(bucket)
+                self._buckets, self._held = {}, 0
+            stored, late = self._load(scope, unit)
+            bucket = self._buckets[key] = array("I", stored)
+            _add_pointers(bucket, [*array("I", late), *self._waiting.get(key, ())])
+            self._held += len(bucket)
         return bucket
 
     def common(self, scopes: Iterable[int], unit: int) -> bool:
@@ -981,14 +931,10 @@ class VotingIndex:
         are summed whole; once `budget` pointers were, the commoner ones only raise the best
         `limit`.  O(budget + limit * units).
         """
-        found = []
-        for unit, weight in cue.items():
-            buckets = [bucket for scope in scopes if (bucket := self.bucket(scope, unit))]
-            if buckets:
-                found.append((sum(map(len, buckets)), weight, buckets))
-        found.sort(key=lambda unit: unit[0])
+        found = [(sum(map(len, buckets)), weight, buckets) for unit, weight in cue.items()
+                 if (buckets := [bucket for s in scopes if (bucket := self.bucket(s, unit))])]
         votes: dict[int, float] = {}
-        for size, weight, buckets in found:
+        for size, weight, buckets in sorted(found, key=lambda one: one[0]):
             gain = [weight * share for share in SATURATION]
             if not votes or size <= budget:
                 budget -= size
@@ -1038,11 +984,7 @@ def impact_byte(x: float, own: bool = True) -> int:
 
 
 def impact_of(bucket: array[int], ident: int) -> int:
-    """The impact byte of trace `ident` in a sorted bucket, 0 where it has none.  O(log n).
-
-    >>> impact_of(array("I", [5 << 8 | 100, 9 << 8 | 7]), 5)
-    100
-    """
+    """The impact byte of trace `ident` in a sorted bucket, 0 where it has none.  O(log n)."""
     at = bisect_left(bucket, ident << 8)
     return bucket[at] & 255 if at < len(bucket) and bucket[at] >> 8 == ident else 0
 
@@ -1252,11 +1194,7 @@ def _quantity(amount: re.Match[str], lang: str) -> str:
 
 
 def facts(text: str) -> Facts:
-    """The text analysed for any number of comparisons; O(length).
-
-    >>> facts("Limit: 25 MB").words == facts("limit is 25 megabytes").words
-    True
-    """
+    """The text analysed for any number of comparisons; O(length)."""
     every = tokens(text if text.isascii() else text.translate(_RAISED))
     units = frozenset(terms(text))
     if not text.isascii():  # unspaced scripts sign by sign
@@ -1341,15 +1279,6 @@ def _opposed(left: list[str], right: list[str]) -> str:
         other.endswith(word) and other[:-len(word)] in _PREFIXES)), "")
 
 
-def _other_value(ours: Sequence[str], theirs: Sequence[str], first: str,
-                 other: str) -> tuple[str, str]:
-    """(relation, reason) of texts with other numbers or names; `first`, `other`: their starts."""
-    kind = "number" if all(word[:1].isdigit() for word in (*ours, *theirs)) else "value"
-    if first in ours and other in theirs:  # what comes first is told about
-        return "similar", f"about another {kind}: {first} / {other}"
-    return "update", f"{kind} differs: {' '.join(ours[:5])} / {' '.join(theirs[:5])}"
-
-
 def _difference(new: Facts, old: Facts, most: float) -> tuple[str, str]:
     """(relation, reason) of texts that are not the same; most: the larger share in common."""
     left, right, signs = _own(new, old), _own(old, new), new.signs ^ old.signs
@@ -1359,7 +1288,10 @@ def _difference(new: Facts, old: Facts, most: float) -> tuple[str, str]:
     ours, theirs = ([word for word in words if not word.isalpha() and word[:1] != "@"]
                     for words in (left, right))
     if ours and theirs and most > 0.45:
-        return _other_value(ours, theirs, new.words[0], old.words[0])
+        kind = "number" if all(word[:1].isdigit() for word in ours + theirs) else "value"
+        if new.words[0] in ours and old.words[0] in theirs:  # what comes first is told about
+            return "similar", f"about another {kind}: {new.words[0]} / {old.words[0]}"
+        return "update", f"{kind} differs: {' '.join(ours[:5])} / {' '.join(theirs[:5])}"
     if any(map(_CHANGES.match, left + right)):
         return "update", f"a change: {shown}"
     if most >= 0.3:
@@ -1461,11 +1393,7 @@ def retention(strength: float, age_d: float, tau_d: float) -> float:
 
 
 def reinforced(strength: float, gain: float) -> float:
-    """Strength after one reinforcement: `gain` of the way to 1, so it saturates.
-
-    >>> reinforced(0.5, 0.3)
-    0.65
-    """
+    """Strength after one reinforcement: `gain` of the way to 1, so it saturates."""
     return strength + (1.0 - strength) * gain
 
 
@@ -2265,11 +2193,7 @@ def add_impacts(into: dict[int, float], words: Sequence[str], weight: float, *,
                 by_length: bool = True) -> dict[int, float]:
     """`into`, {unit: impact}, with what some words leave: term frequency over length, unsaturated
     but for repetition, the n-th of a word counting 1/n: in a long text the impacts are too small to
-    saturate, and a common word said five times outvoted a rare one said once.
-
-    >>> round(sum(add_impacts({}, ["cache", "port", "disk"] * 5, 1.0).values()), 6)
-    6.85
-    """
+    saturate, and a common word said five times outvoted a rare one said once."""
     length, seen = min(BODY_LONG, len(words)), dict[int, int]()
     each = weight / (1 - BODY_B + BODY_B * length / BODY_MEAN) if by_length else weight
     for word in words:
@@ -2322,17 +2246,12 @@ def more_impacts(text: str, held: Collection[int], *, cue: bool = False) -> dict
 
 
 def whole_of(words: Iterable[str]) -> int:
-    """A number of a text's content words as a whole: whoever says the same again is found by it.
-
-    >>> whole_of(["port", "8080", "is"]) == whole_of(["8080", "is", "port"])
-    True
-    """
+    """A number of a text's content words as a whole: whoever says the same again is found by it."""
     return zlib.crc32(" ".join(sorted(set(words))).encode("utf-8", "replace"))
 
 
 class Cue(Record):
     """An analysed cue."""
-
     text: str
     words: tuple[str, ...]  # distinct content terms, in order
 
@@ -2348,11 +2267,7 @@ def cue_of(query: str) -> Cue:
 
 def sentences(text: str, most: int = 24) -> list[str]:
     """The sentences and lines of a cue, long ones in pieces of 20 words; the first and last ones
-    where there are more than `most`.
-
-    >>> sentences("You are helpful. Be brief! Q: which port?")
-    ['You are helpful.', 'Be brief!', 'Q: which port?']
-    """
+    where there are more than `most`."""
     found: list[str] = []
     for part in _SENTENCE_END.split(text if len(text) < 20_000 else text[:5_000] + text[-15_000:]):
         words = part.split()
@@ -2363,33 +2278,20 @@ def sentences(text: str, most: int = 24) -> list[str]:
 
 
 def rarity(df: int, n: int) -> float:
-    """Weight of a unit that `df` of `n` traces hold (Sparck Jones 1972); > 0.
-
-    A small store says little about rarity: `n` counts as 100 at least.
-
-    >>> rarity(1, 1000) > rarity(50, 1000) > 0
-    True
-    """
+    """Weight of a unit that `df` of `n` traces (at least 100) hold (Sparck Jones 1972); > 0."""
     n = max(n, 100)
     return math.log(1 + max(0.0, n - df + 0.5) / (df + 0.5))
 
 
 def in_order(cue: Sequence[str], text: Sequence[str]) -> float:
     """Share of a cue's neighbouring term pairs that stand so in a text, in [0,1]; stop words count.
-
-    >>> in_order(["not", "lit", "now"], ["lit", "not", "lit"]), in_order(["a"], ["a"])
-    (0.5, 0.0)
     """
     pairs, there = (list(zip(words, words[1:], strict=False)) for words in (cue, text))
     return sum(map(set(there).__contains__, pairs)) / (len(pairs) or 1)
 
 
 def chance(weights: Sequence[float], evidence: Sequence[float], less: float = 0.0) -> float:
-    """The logistic of a constant and weighted evidence, `less` log-odds: a probability.
-
-    >>> chance((0.0, 1.0), [0.0]), chance((-2.0, 4.0), [1.0]) > chance((-2.0, 4.0), [0.9])
-    (0.5, True)
-    """
+    """The logistic of a constant and weighted evidence, `less` log-odds: a probability."""
     odds = weights[0] - less + sum(w * x for w, x in zip(weights[1:], evidence, strict=True))
     return 1 / (1 + math.exp(-odds))
 
@@ -2400,11 +2302,7 @@ def rivals_of(traces: int) -> float:
 
 
 def shares(scores: Sequence[float]) -> list[float]:
-    """Each score's share of the field: a near tie stays one, half as good counts a sixteenth.
-
-    >>> [round(share, 2) for share in shares([3.0, 1.5, 1.5])]
-    [0.89, 0.06, 0.06]
-    """
+    """Each score's share of the field: a near tie stays one, half as good counts a sixteenth."""
     top = max(scores, default=0.0) or 1.0
     powers = [(score / top) ** CONTRAST for score in scores]
     field = sum(nlargest(FIELD, powers)) or 1.0
@@ -2414,8 +2312,7 @@ def shares(scores: Sequence[float]) -> list[float]:
 class VectorScan:
     """Quantised unit vectors of traces in memory, scanned exactly: O(n * dim) a cue.
 
-    numpy does it where an embedder brought it, on int8 rows turned to float32 a block at a time:
-    as fast as a float32 matrix at a quarter of the memory (int8 @ float32 is ten times slower).
+    numpy does it where an embedder brought it, on int8 rows turned to float32 a block at a time.
     """
 
     BLOCK = 512  # rows that stay in the cache as float32
@@ -2451,8 +2348,7 @@ class VectorScan:
         """{id: (cosine, lift)} of the `limit` nearest traces in `scopes`, and of those in `also`.
 
         The lift is the cosine in standard deviations above the mean of the scopes, which makes
-        models comparable, with a share of what the turns around the trace have; `only` as in
-        `vote`.
+        models comparable, with a share of what the turns around the trace have.
         """
         if not self.ids:
             return {}
@@ -2501,9 +2397,6 @@ class VectorScan:
 
 def speaker_factors(cue: Cue, speakers: Iterable[str | None]) -> dict[str, float]:
     """Factors by speaker: whom the cue names, or which role of a user/assistant chat it asks about.
-
-    >>> speaker_factors(cue_of("What did Ann paint?"), ["Ann", "Bob"])
-    {'Ann': 1.5}
     """
     present = {speaker for speaker in speakers if speaker}
     if {"user", "assistant"} <= present:
@@ -2519,9 +2412,6 @@ def word_salad(text: str) -> bool:
 
     >>> word_salad("vpn login vpn setup vpn help connect vpn how to vpn client " * 2)
     True
-    >>> word_salad("The VPN client is installed from the portal, which needs the hardware token of "
-    ...            "the owner; it drops after eight hours and has to be connected again.")
-    False
     """
     every = terms(text)
     own = [term for term in every if term not in STOP]
@@ -4387,22 +4277,6 @@ class _Hit:
         self.through: list[int] = []  # superseded traces it was found through
 
 
-def _session_means(hits: Iterable[_Hit]) -> dict[str, float]:
-    """A third of the sum of each session's three best scores."""
-    sessions: dict[str, list[float]] = {}
-    for hit in hits:
-        if hit.row["session_id"]:
-            sessions.setdefault(hit.row["session_id"], []).append(hit.score)
-    return {name: sum(nlargest(3, scores)) / 3 for name, scores in sessions.items()}
-
-
-def _trust_in(row: sqlite3.Row) -> float:
-    """The factor of a trace's score for where it comes from."""
-    if row["quarantined"]:
-        return DOUBTED
-    return 1.0 if row["origin"] in TRUSTED else UNTRUSTED
-
-
 class _Recall:
     """One recall inside one snapshot."""
 
@@ -4561,13 +4435,17 @@ class _Recall:
         letters and order."""
         factors = speaker_factors(self.cue, (hit.row["speaker"] for hit in hits))
         top = max((hit.votes for hit in hits), default=0.0) or 1.0
+        sessions: dict[str | None, list[float]] = {}
         for hit in hits:
             factor = factors.get(hit.row["speaker"] or "", 1.0)
             hit.score, hit.lift = hit.votes / top * factor, hit.lift * factor
-        means = _session_means(hits)
+            sessions.setdefault(hit.row["session_id"] or None, []).append(hit.score)
+        means = {name: sum(nlargest(3, scores)) / 3 if name else 0.0
+                 for name, scores in sessions.items()}
         for hit in hits:
-            hit.score += SESSION * means.get(hit.row["session_id"], 0.0) + MEANING * hit.lift
-            hit.score *= _trust_in(hit.row)
+            hit.score += SESSION * means[hit.row["session_id"] or None] + MEANING * hit.lift
+            hit.score *= DOUBTED if hit.row["quarantined"] else (
+                1.0 if hit.row["origin"] in TRUSTED else UNTRUSTED)
         hits.sort(key=lambda hit: (-hit.score, -hit.row["id"]))
         best = hits[:max(BEST, 2 * k)]
         self._reread(best)
@@ -4611,10 +4489,7 @@ class _Recall:
 
     def _covered(self, ident: int) -> float:
         """Rarity of the cue's words that point to a trace, as a share of its most telling ones: the
-        best single sign that a hit is right, AUROC .90 on LoCoMo cues with the names swapped.
-
-        A word never seen is the rarest, so it counts most.
-        """
+        best single sign that a hit is right, AUROC .90 on LoCoMo cues with the names swapped."""
         lessons = self.taught.get(ident, ())
         held = sum(weight for word, weight, buckets in self.telling if any(
             impact_of(bucket, ident) for bucket in buckets)
@@ -5674,10 +5549,8 @@ def _problems(store: TraceStore) -> list[str]:
 # The facade: checks arguments, opens the right transaction, calls the rooms above.
 
 class Hippocampus(_Brain):
-    """A brain: open one with `Hippocampus.open(folder)` and use it as a context manager.
-
-    One object may be used from several threads; other processes may use the same folder.
-    """
+    """A brain: open one with `Hippocampus.open(folder)` and use it as a context manager; threads
+    may share it, processes the folder."""
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, config: MemoryConfig | None = None,
@@ -5687,8 +5560,7 @@ class Hippocampus(_Brain):
         """The brain in a folder, made if missing; `namespace` names a separate one inside it.
 
         `embedder` is "hashing" (default of a new store), "local", a provider or a callable; None
-        takes what the store records.  `clock` returns epoch seconds.  Writers wait `timeout_s` for
-        each other.  A folder that can't be written is opened for reading.
+        takes what the store records.  A folder that can't be written is opened for reading.
         """
         config = (config or MemoryConfig()).checked()
         folder = brain_folder(os.fspath(path), namespace)
@@ -5722,11 +5594,9 @@ class Hippocampus(_Brain):
                  meta: Mapping[str, Any] | None = None, key: str | None = None) -> WriteResult:
         """Write a text behind the novelty gate; committed when this returns.
 
-        A known fact is reinforced (its trace's id comes back with created=False and the wording is
-        kept as a variant), a related one linked.  `when` is when it became true.  What stands under
-        the same `key` in this scope is superseded.  `source_url` may be "file:PATH#L3-L9": those
-        lines are compared whenever the trace is shown.  Raises InvalidInput, NotFound (an unknown
-        related id), StoreError.
+        A known fact is reinforced, a related one linked, what stands under the same `key` in this
+        scope superseded.  `when` is when it became true.  `source_url` may be "file:PATH#L3-L9":
+        those lines are compared whenever the trace is shown.
         """
         draft = draft_of(
             self, text, kind=kind, scope=scope, origin=origin, speaker=speaker, when=when,
@@ -5753,10 +5623,8 @@ class Hippocampus(_Brain):
 
     def revise(self, old_id: int, new_text: str, *, kind: str | None = None,
                when: object = None, origin: str = "agent") -> WriteResult:
-        """Supersede a trace by a new text, true from `when` (now); the old one stays as history.
-
-        An already superseded id revises its current successor.  The same text changes nothing.
-        """
+        """Supersede a trace, or its current successor, by a new text, true from `when` (now); the
+        old one stays as history."""
         with self.store.reading():
             asked = self._row(old_id)["id"]
             row = self._row(self.store.head(asked))
@@ -5776,8 +5644,7 @@ class Hippocampus(_Brain):
         return result
 
     def reflect(self, memory_ids: int | Iterable[int], reward: float) -> Reflection:
-        """Reward traces (reward in [-1,1]) and bind those rewarded together; ids count once.  An
-        unknown id raises NotFound, and nothing is changed."""
+        """Reward traces (reward in [-1,1]) and bind those rewarded together; ids count once."""
         reward = number_in(reward, "reward", -1.0, 1.0)
         with self.writing():
             return _reflect(self, self._rows(memory_ids, "memory_ids"), reward)
@@ -5797,9 +5664,8 @@ class Hippocampus(_Brain):
                  "remember what holds now")
 
     def forget(self, memory_id: int) -> Forgotten:
-        """Remove a trace for good: rows, terms, postings, links, variants, journal, earlier core
-        blocks, what tools were told and answered, free pages.  What older texts stood under its
-        key stay history.  Copies made before keep it; they are named, as is what tells of it."""
+        """Remove a trace for good, with all that was made of it.  Copies made before keep it; they
+        are named, as is what tells of it."""
         with self.writing():
             gone, blind = _forget(self, self._row(memory_id))
             if self.store.has_fts:  # its terms leave the file with a merge
@@ -5840,8 +5706,7 @@ class Hippocampus(_Brain):
 
         `scope=None` sees global traces, a name that project's too.  `as_of` asks what was true at a
         time; `start` and `end` bound when it became true.  `min_confidence=0.0` switches abstention
-        off and returns the best `k` (at most 1,000).  `explain` also shows what was nearest of
-        those `refused`, and why.  Never needs a write lock.
+        off.  `explain` also shows what was nearest of those `refused`, and why.
         """
         _require(kind in (None, *KINDS), f"kind={_shown(kind)}; give one of {', '.join(KINDS)}")
         return _recalled(self, query, k=k, scope=scope, all_scopes=all_scopes, kind=kind,
@@ -5867,10 +5732,7 @@ class Hippocampus(_Brain):
     def conversation(self, query: str, *, k: int = 10, scope: str | None = None,
                      roles: Iterable[str] = (), start: object = None,
                      end: object = None) -> RecallPacket:
-        """What of all conversations in a scope matches a cue best; nothing is refused.
-
-        `roles` are user, assistant, tool, system; `start` and `end` bound when a turn was said.
-        """
+        """What of all conversations in a scope matches a cue best; nothing is refused."""
         for role in (roles := listed(roles, "roles")):
             _require(isinstance(role, str) and role in ROLES,
                      f"roles: {_shown(role)}; there are {', '.join(ROLES)}")
@@ -5937,12 +5799,9 @@ class Hippocampus(_Brain):
                     copy_after_s: float = 0.0) -> Dream | None:
         """Sleep: one undoable transaction after a copy; None when nothing changed since the last.
 
-        What was said since is read for facts and rules, session by session, by `extracted` or by an
-        `extractor`: of turns, to texts, Proposals or mappings of their fields (text, kind, sources:
-        ids of turns, key, when).  `summariser` makes an episode of each session's new turns.  All
-        pass the gate, with citations; what is unfit is left out.  A copy younger than
-        `copy_after_s` seconds is enough; where none can be made, StoreError is raised and nothing
-        changed.
+        What was said since is read for facts and rules, session by session, by `extracted` or an
+        `extractor`: of turns, to texts, Proposals or mappings of their fields.  `summariser` makes
+        an episode of each session's new turns.  A copy younger than `copy_after_s` is enough.
         """
         self.flush(timeout_s=self.store.timeout_s)
         if not _has_work(self.store):
@@ -6027,11 +5886,8 @@ class Hippocampus(_Brain):
         return safety
 
     def reembed(self, embedder: object, progress: Callable[[int, int], None] | None = None) -> int:
-        """Move the store to another embedder after a copy; how many vectors were made.
-
-        Processes that use the old one are told so.  Resumable; meanwhile traces without a vector
-        are found by their words.  `progress(done, of)`.
-        """
+        """Move the store to another embedder after a copy; how many vectors were made.  Resumable;
+        meanwhile traces without a vector are found by their words.  `progress(done, of)`."""
         chosen, store = provider(embedder), self.store
         store.backup("before-reembed", 0)
         with store.writing():
