@@ -202,7 +202,6 @@ def _require(ok: bool, message: str) -> None:
 
 class MemoryConfig(Record):
     """All settings; change some with `MemoryConfig()._replace(gate_link=0.5)`."""
-
     # Mechanisms; `bench.py ablation` shows what each adds.
     use_keyword: bool = True      # votes by rarity, exact phrases
     use_cosine: bool = True       # letters alike, or meaning by a model, in the rerank
@@ -280,7 +279,6 @@ class MemoryConfig(Record):
 
 class Decision(Record):
     """What the novelty gate did with a text, and why."""
-
     action: str                   # "create", "link" or "reinforce"
     target_id: int | None         # the neighbour that decided, where there is one
     related_ids: tuple[int, ...]  # every trace that the new one was linked to
@@ -292,7 +290,6 @@ class Decision(Record):
 
 class WriteResult(Record):
     """What `remember` and `revise` return; the text is committed when this exists."""
-
     memory_id: int
     created: bool
     decision: Decision
@@ -300,7 +297,6 @@ class WriteResult(Record):
 
 class Item(Record):
     """One recalled trace with its evidence."""
-
     memory_id: int
     text: str
     kind: str
@@ -331,7 +327,6 @@ class Item(Record):
 
 class RecallPacket(Record):
     """The answer to a cue: hits in `items`, best first; what came along in `context`."""
-
     query: str
     items: tuple[Item, ...]
     context: tuple[Item, ...]
@@ -611,7 +606,6 @@ def content(text: str) -> list[str]:
 
 class EmbeddingProvider(Protocol):
     """What realMemory asks of an embedder."""
-
     name: str                       # recorded in the store; another name is refused
     recommended_thresholds: Mapping[str, float]  # cosines: "background" of strangers, "related"
 
@@ -627,12 +621,7 @@ class EmbeddingProvider(Protocol):
 
 
 class HashingEmbedder:
-    """Signed feature hashing (Weinberger et al. 2009) of stems and character n-grams.
-
-    >>> e = HashingEmbedder(); e.embed("The cache is warm!") == e.embed("the cache is warm")
-    True
-    """
-
+    """Signed feature hashing (Weinberger et al. 2009) of stems and character n-grams."""
     recommended_thresholds: Mapping[str, float] = {"background": 0.03, "related": 0.29}
 
     def __init__(self, dim: int = 512) -> None:
@@ -727,7 +716,6 @@ class FastEmbedProvider:
 
 class CallableEmbedder:
     """Any function from text to a vector as a provider; its first vector gives the dimension."""
-
     recommended_thresholds: Mapping[str, float] = {"background": 0.0, "related": 0.4}
 
     def __init__(self, function: Callable[[str], Sequence[float]]) -> None:
@@ -974,11 +962,7 @@ def pointer_group(ident: int, impacts: Mapping[int, float], own: Iterable[str]) 
 
 @lru_cache(maxsize=16_384)
 def impact_byte(x: float, own: bool = True) -> int:
-    """The byte of a weighted term frequency; the lowest bit says that the trace itself holds it.
-
-    >>> round(IMPACT[impact_byte(1.0)], 1), impact_byte(1.0) - impact_byte(1.0, own=False)
-    (1.0, 1)
-    """
+    """The byte of a weighted term frequency; the lowest bit says that the trace itself holds it."""
     level = round(math.log(max(x, 0.001)) * 13.6518 + 94.304)  # log base 1.076 of x / .001
     return min(127, level) << 1 | own
 
@@ -1061,7 +1045,6 @@ _Words = tuple[str, ...]
 
 class Comparison(Record):
     """What two texts are to each other, the share of content in common, and why."""
-
     relation: str  # "same", "similar", "update", "contradiction" or "different"
     overlap: float
     reason: str
@@ -1069,7 +1052,6 @@ class Comparison(Record):
 
 class Facts(Record):
     """One text analysed for comparison."""
-
     raw: _Words            # tokens as written, without punctuation
     plain: _Words          # the same folded: equal means same
     words: _Words          # the same in one spelling: phrases, quantities, no articles
@@ -1787,11 +1769,9 @@ def scope_key(name: str) -> str:
 # the table holds where a sentence begins, and what is asked, quoted, supposed, denied, of others or
 # brought in as such is passed over.  A sentence stays in its own words, its speaker before it
 # where it says "I" ("User: I prefer tea"): each word changed would be a difference to the gate.
-# O(length).
 
 class Proposal(Record):
     """A fact or rule that a conversation states, on its way to the gate."""
-
     text: str                       # one sentence clear by itself, in the words of the message
     kind: str                       # "semantic", "procedural" or "episodic"
     sources: tuple[int, ...]        # ids of the messages that say so
@@ -1800,13 +1780,13 @@ class Proposal(Record):
 
 
 _DAYS = _table("""-2: the_day_before_yesterday позавчера anteayer; -1: yesterday вчера ayer;
-0: today сегодня hoy; 1: tomorrow завтра mañana; 2: the_day_after_tomorrow послезавтра
-pasado_mañana""")
-_SPANS = _table("""day: day days день дня дней día días; week: week weeks неделю недели недель
-неделе semana semanas; month: month months месяц месяца месяцев месяце mes meses; year: year years
-год года лет году año años; 0: monday понедельник lunes; 1: tuesday вторник martes; 2: wednesday
-среду miércoles; 3: thursday четверг jueves; 4: friday пятницу viernes; 5: saturday субботу sábado;
-6: sunday воскресенье domingo""")
+0: today сегодня hoy; 1: tomorrow завтра mañana manana; 2: the_day_after_tomorrow послезавтра
+pasado_mañana pasado_manana""")
+_SPANS = _table("""day: day days день дня дней día días dia dias; week: week weeks неделю недели
+недель неделе semana semanas; month: month months месяц месяца месяцев месяце mes meses; year: year
+years год года лет году año años ano anos; 0: monday понедельник lunes; 1: tuesday вторник martes;
+2: wednesday среду miércoles miercoles; 3: thursday четверг jueves; 4: friday пятницу viernes;
+5: saturday субботу sábado sabado; 6: sunday воскресенье domingo""")
 # How a relative date is put.
 _DATES = _table("""day: DAY; ago: NUM_SPAN_ago (NUM_)?SPAN_назад hace_NUM_SPAN; in: in_NUM_SPAN
 через_(NUM_)?SPAN dentro_de_NUM_SPAN; last: last_SPAN [вн]а?_прошл..?_SPAN (el|la)_SPAN_pasad[oa];
@@ -1818,15 +1798,9 @@ _PAST = Regex(r"\b(?:\w+ed|was|were|had|did|done|took|made|(?!недел)\w{2,}�
 
 
 @lru_cache(1)
-def _meant() -> dict[str, str]:
-    """_DAYS and _SPANS by the folded word."""
-    return {fold(word): name for word, name in {**_DAYS, **_SPANS}.items()}
-
-
-@lru_cache(1)
 def _dates() -> list[tuple[str, Regex]]:
-    """(how a relative date is meant, pattern of it), with accents or without; no "la mañana"."""
-    day, span, number = ("|".join(sorted({*words, *map(fold, words)}, key=len, reverse=True))
+    """(how a relative date is meant, pattern of it); no "la mañana"."""
+    day, span, number = ("|".join(sorted(words, key=len, reverse=True))
                          for words in (_DAYS, _SPANS, _NUMBERS))
     holes = {"DAY": f"(?P<of>{day})", "SPAN": f"(?P<of>{span})",
              "NUM": rf"(?P<n>\d{{1,4}}|an?|una?|{number})"}
@@ -1848,25 +1822,23 @@ def _moment(today: int, unit: str, n: int) -> tuple[str, int]:
 
 
 def dated(text: str, day: float) -> tuple[str, float | None]:
-    """The text with the date after each relative one, and the day's epoch where it names just one.
+    """The text, said on the day of an epoch, with the date after each relative one, and the day's
+    epoch where it names just one.
 
-    `day` is the epoch of the day on which it was said.  Weeks begin on Monday; "next Friday", "в
-    следующую пятницу" and "el próximo viernes" are that of the next week, "this coming Friday" the
-    first to come, "last Friday" the last one gone.
+    Weeks begin on Monday; "next Friday" is that of the next week, "this coming Friday" the first to
+    come, "last Friday" the last one gone.
 
-    >>> sunday = epoch("2026-11-29")
-    >>> dated("We met yesterday", sunday)
+    >>> dated("We met yesterday", epoch("2026-11-29"))
     ('We met yesterday (2026-11-28)', 1795824000.0)
-    >>> [dated(text, sunday)[0] for text in ("last week", "in 2 months", "через 3 дня")]
-    ['last week (week of 2026-11-16)', 'in 2 months (2027-01)', 'через 3 дня (2026-12-02)']
     """
     days: set[int] = set()
     said_in_past = _PAST.search(text[:2_000])
 
     def mark(match: re.Match[str], how: str) -> str:
         groups, today = match.groupdict(), int(day // DAY_S)
-        unit, count = _meant()[fold(match["of"])], fold(groups.get("n") or "1")
-        n = int(_NUMBERS.get(count, count if count.isdigit() else "1"))
+        of, count = fold(match["of"]), fold(groups.get("n") or "1")
+        unit, n = _SPANS.get(of) or _DAYS[of], int(
+            _NUMBERS.get(count, count if count.isdigit() else "1"))
         if how == "in" and said_in_past or (
                 unit.isdigit() if how in ("ago", "in") else unit == "day" or (  # "my last day"
                     how == "coming" and not unit.isdigit())):
@@ -1892,8 +1864,7 @@ def dated(text: str, day: float) -> tuple[str, float | None]:
 
 
 # How a sentence of a group begins, by language; an indented line goes on with the one above.
-# ask: what follows is to be remembered; event: counts where a date
-# stands in it; name, city, email: slots.
+# ask: what follows is to be remembered; event: counts where a date stands; name, city, email: slots
 _BEGINNINGS = r"""
 ask en (?:remember|note|keep in mind|(?:don't|do not) forget)(?: that (?!time\b|day\b)|: )ASKED
 ask ru (?:запомни|име[йи](?:те)? в виду|учти|не забудь)(?:те)?(?:, пожалуйста)?(?:,? что |: )ASKED
@@ -1982,13 +1953,12 @@ _SLOTS = ("name", "city", "email")
 MOST_PROPOSALS = 5                  # of one message
 _LABELS = {"en": ("User", "User's name: "), "es": ("Usuario", "Nombre del usuario: "),
            "ru": ("Пользователь", "Имя пользователя: ")}
-# Words that take one another's place in a wish, so that "long answers" replaces "short answers".
-_AXES = _table("""@length: short brief long detailed
-краткие короткие подробные длинные cortas largas detalladas; @language: english russian spanish
-английски русски испански inglés ruso español; @indent: tabs spaces табы пробелы; @shade: dark
-light тёмная светлая; @hour: morning evening утром вечером; answer: answer reply response ответы
-respuestas; -: hate dislike stand ненавижу odio detesto; : prefer rather like love enjoy always over
-предпочитаю люблю обожаю всегда больше нравится prefiero siempre""")
+# Stems that take one another's place in a wish, so that "long answers" replaces "short answers".
+_AXES = _table("""@length: short brief long detail кратк коротк подроб длинн cort larg detall;
+@language: englis russ spanis англий русск испанс ingl rus espano; @indent: tab spac таб пробел;
+@shade: dark light темн светл; @hour: morn even утр вечер; answer: answ rep respon ответ respue;
+-: hat dislik stand ненави odi detest; : pref rath lik lov enjoy alway over предпо любл обожа всегд
+больш нрав prefie siempr""")
 _WORK = Regex(r"\b(?:you|answer|repl|respon|code|commit|test|report|format|bullet|list|tabs|ответ"
               r"|отвеча|код|коммит|отч[её]т|письм|спис|respuesta|código|informe)", re.I)
 _OWN_WORDS = Regex(r"\b(?:i|i'\w+|my|me|we|we'\w+|our|us|let's|я|мы|мне|меня|мо[йяиёею]\w*|наш\w*"
@@ -2078,15 +2048,9 @@ def _stated(message: Item) -> Iterator[Proposal]:
                 yield proposal
 
 
-@lru_cache(1)
-def _axes() -> dict[str, str]:
-    """_AXES by the stem of the word."""
-    return {stem(fold(word)): name for word, name in _AXES.items()}
-
-
 def _topic(text: str) -> str | None:
     """What a short wish is about, with its choice left open; None where that is unknown."""
-    words = {_axes().get(word, word) for word in content(text)} - {""}
+    words = {_AXES.get(word, word) for word in content(text)} - {""}
     known = len(words) < 5 and any(word[0] == "@" for word in words)
     known = known and "-" not in words and "not" not in facts(text).signs   # chooses nothing
     return f"wish.{' '.join(sorted(words))}" if known else None
@@ -2113,25 +2077,14 @@ def extracted(messages: Iterable[Item]) -> list[Proposal]:
     """What messages state outright, in order; what is said twice once, at its last place.
 
     Keys are those of one user, with the speaker's name where there is one: "user.city:ann".
-
-    >>> def told(*texts):
-    ...     return extracted(Item(i, text, "episodic", 0.0, 0.0, 1.0, "direct", GLOBAL, "user",
-    ...         None, 0.0, 0.0, 0.0, None, None, "", (), {}) for i, text in enumerate(texts))
-    >>> [(p.text, p.key) for p in told("Hi, my name is Ann and I live in Porto.")]
-    [("User's name: Ann", 'user.name'), ('User: I live in Porto', 'user.city')]
-    >>> [(p.text, p.kind, p.sources) for p in told("I prefer tabs.", "Ok", "i prefer tabs")]
-    [('User: I prefer tabs', 'procedural', (0, 2))]
-    >>> told("Do I prefer tea?", "If I preferred tea...", "She said I prefer tea", "> I prefer tea")
-    []
     """
     found: dict[object, Proposal] = {}
     for message in messages:
         if message.origin == "user" and message.trusted and not suspicion(message.text):
             for proposal in islice(_stated(message), MOST_PROPOSALS):
                 words = facts(proposal.text).words
-                known = found.pop(words, proposal).sources
-                sources = dict.fromkeys(known + proposal.sources)
-                found[words] = proposal._replace(sources=tuple(sources))
+                sources = found.pop(words, proposal).sources + proposal.sources
+                found[words] = proposal._replace(sources=tuple(dict.fromkeys(sources)))
     return list(found.values())
 
 
@@ -2352,9 +2305,7 @@ class VectorScan:
         """
         if not self.ids:
             return {}
-        numpy = sys.modules.get("numpy")
-        cosines, mean, spread, best = (self._by_numpy if numpy else self._by_hand)(
-            numpy, vector, scopes, limit, only)
+        cosines, mean, spread, best = self._scanned(vector, scopes, limit, only)
         found = {}
         for at in {*best, *(at for at in map(self._at, also) if at >= 0)}:
             lift = (float(cosines[at]) - mean) / spread
@@ -2364,9 +2315,20 @@ class VectorScan:
             found[self.ids[at]] = float(cosines[at]), lift
         return found
 
-    def _by_numpy(self, numpy: Any, vector: Sequence[float], scopes: Sequence[int], limit: int,
-                  only: frozenset[int] | None) -> tuple[Sequence[float], float, float, list[int]]:
+    def _scanned(self, vector: Sequence[float], scopes: Sequence[int], limit: int,
+                 only: frozenset[int] | None) -> tuple[Sequence[float], float, float, list[int]]:
         """Cosines of all, their mean and deviation in the scopes, places of the nearest."""
+        numpy = sys.modules.get("numpy")
+        if not numpy:
+            width, data = len(vector), self._data
+            cosines = [scale * sum(map(mul, vector, data[at * width:(at + 1) * width]))
+                       for at, scale in enumerate(self._scales)]
+            seen = [at for at, scope in enumerate(self._scopes) if scope in scopes]
+            mean = sum(cosines[at] for at in seen) / (len(seen) or 1)
+            spread = math.sqrt(sum((cosines[at] - mean) ** 2 for at in seen) / (len(seen) or 1))
+            nearest = nlargest(limit, (at for at in seen if only is None or self.ids[at] in only),
+                               key=cosines.__getitem__)
+            return cosines, mean, spread or 1.0, nearest
         rows = numpy.frombuffer(self._data, dtype=numpy.int8).reshape(len(self.ids), -1)
         cue = numpy.asarray(vector, dtype=numpy.float32)
         cosines = numpy.concatenate([rows[at:at + self.BLOCK].astype(numpy.float32) @ cue
@@ -2380,19 +2342,6 @@ class VectorScan:
         limit = min(limit, int(seen.sum()))
         nearest = numpy.argpartition(numpy.where(seen, -cosines, 2), limit - 1)[:limit]
         return cosines, mean, spread or 1.0, nearest.tolist()
-
-    def _by_hand(self, _: Any, vector: Sequence[float], scopes: Sequence[int], limit: int,
-                 only: frozenset[int] | None) -> tuple[Sequence[float], float, float, list[int]]:
-        """The same without numpy."""
-        width, data = len(vector), self._data
-        cosines = [scale * sum(map(mul, vector, data[at * width:(at + 1) * width]))
-                   for at, scale in enumerate(self._scales)]
-        seen = [at for at, scope in enumerate(self._scopes) if scope in scopes]
-        mean = sum(cosines[at] for at in seen) / (len(seen) or 1)
-        spread = math.sqrt(sum((cosines[at] - mean) ** 2 for at in seen) / (len(seen) or 1))
-        best = nlargest(limit, (at for at in seen if only is None or self.ids[at] in only),
-                        key=cosines.__getitem__)
-        return cosines, mean, spread or 1.0, best
 
 
 def speaker_factors(cue: Cue, speakers: Iterable[str | None]) -> dict[str, float]:
@@ -3645,18 +3594,16 @@ class _Brain:
 
     def model(self) -> EmbeddingProvider | None:
         """The embedder; None where it only hashes or can't be loaded (`turned_off` says why)."""
-        if self.lean:
+        self.turned_off = ""
+        if self.lean or isinstance(self.embedder, HashingEmbedder):
             return None
-        embedder, self.turned_off = self.embedder, ""
-        if isinstance(embedder, HashingEmbedder):
+        try:
+            if isinstance(self.embedder, FastEmbedProvider):
+                self.embedder.load()
+        except StoreError as error:
+            self.turned_off = str(error)
             return None
-        if isinstance(embedder, FastEmbedProvider):
-            try:
-                embedder.load()
-            except StoreError as error:
-                self.turned_off = str(error)
-                return None
-        return embedder
+        return self.embedder
 
     # --- journal of recalls ---
 
@@ -3697,10 +3644,9 @@ class _Brain:
     def _journal(self, entries: Sequence[tuple[Any, ...]]) -> None:
         """Write entries, and bind what came together."""
         store = self.store
-        gone: set[int] = set()  # words that only traces held which were forgotten meanwhile
-        for event in store.rows("SELECT data FROM events WHERE seq > ? AND op = 'forget'",
-                                min(entry[4] for entry in entries)):
-            gone.update(json.loads(event["data"])["units"])
+        gone = {unit for event in store.rows(  # of words that only traces held, forgotten meanwhile
+            "SELECT data FROM events WHERE seq > ? AND op = 'forget'",
+            min(entry[4] for entry in entries)) for unit in json.loads(event["data"])["units"]}
         for at, op, scope_id, data, _ in entries:
             ids = data.get("ids", ())
             rows = store.traces(ids)
@@ -3750,11 +3696,7 @@ def brain_folder(path: str, namespace: str | None) -> str:
 
 
 def id_list(value: object, name: str) -> tuple[int, ...]:
-    """Distinct ids in order, of an int, "12", "#12", "1,2", "[1, 2]" or an iterable of such.
-
-    >>> id_list("[3, 4]", "ids") == id_list(["#3", 4, 3.0], "ids") == id_list("3,4", "ids")
-    True
-    """
+    """Distinct ids in order, of an int, "12", "#12", "1,2", "[1, 2]" or an iterable of such."""
     if isinstance(value, str):
         value = re.findall(r"[^\s,;\[\]()]+", value)
     ids: list[int] = []
@@ -4264,7 +4206,6 @@ def _verdict(decision: Decision) -> str:  # in the journal
 
 class _Hit:
     """One candidate with its evidence while a recall runs."""
-
     votes = score = cosine = lift = meant = covered = share = 0.0
     known = confidence = 0.0  # chances: of any answer, of this one
     again = False  # another wording of a better hit
@@ -4296,10 +4237,8 @@ class _Recall:
         self.focusable = len(parts) > 1 and not focus  # another look may find more
         if focus:
             self._focus(parts)
-        self.weights = self._weights()
-        self.telling = [(word, weight, [self.store.index.bucket(scope, unit_of(word))
-                                        for scope in self.filled])
-                        for word, weight in self.weights.items()]
+        self.telling = self._told()
+        self.weights = {word: weight for word, weight, _ in self.telling}
         rarest = nlargest(TELLING, self.telling, key=lambda one: one[1])
         self.whole = sum(weight for _, weight, _ in rarest)
         self.unheard = sum(weight for _, weight, buckets in rarest if not any(buckets)) / (
@@ -4313,33 +4252,33 @@ class _Recall:
     def _focus(self, parts: Sequence[str]) -> None:
         """Cut a cue of several sentences (a pasted prompt and a question) to those that some trace
         answers; each scores by what its best trace covers of it, squared over the whole."""
-        whole, scores, index = self.cue, list[tuple[float, str]](), self.store.index
+        whole, scores = self.cue, list[tuple[float, str]]()
         for part in parts:
             self.cue = cue_of(part)
-            weights = {unit_of(word): weight for word, weight in self._weights().items()}
-            best = index.vote(weights, self.filled, limit=1)
-            held = sum(weight for unit, weight in weights.items() for ident in best if any(
-                impact_of(index.bucket(scope, unit), ident) for scope in self.filled))
+            told = self._told()
+            best = self.store.index.vote({unit_of(word): weight for word, weight, _ in told},
+                                         self.filled, limit=1)
+            held = sum(weight for _, weight, buckets in told for ident in best if any(
+                impact_of(bucket, ident) for bucket in buckets))
             asked = ASKED ** (part.rstrip().endswith(("?", "\uff1f")) + (part is parts[-1]))
-            scores.append((asked * held * held / (sum(weights.values()) or 1.0), part))
+            scores.append((asked * held * held / (sum(x for _, x, _ in told) or 1.0), part))
         floor = FOCUS * max(scores)[0]
         kept = [part for score, part in scores if score >= floor]
         self.cue = cue_of(" ".join(kept)) if floor else whole
 
-    def _weights(self) -> dict[str, float]:
-        """Rarity of the cue's terms; of a long cue only the most telling ones."""
-        buckets = self.store.index.bucket
-        weights = {word: rarity(self._pointers(unit_of(word)) // POINTERS_PER_HOLDER, self.total)
+    def _told(self) -> list[tuple[str, float, list[array[int]]]]:
+        """(term, rarity, buckets) of the cue; of a long one only the most telling terms."""
+        buckets = {word: [self.store.index.bucket(scope, unit_of(word)) for scope in self.filled]
                    for word in self.cue.words}
         # An identifier that no trace spells so is known by its parts.
-        weights = {w: x for w, x in weights.items() if any(
-            buckets(s, unit_of(w)) for s in self.filled) or not any(
-            w != part and w.startswith(part) for part in weights)}
-        if len(weights) > CUE_TERMS:
+        told = [(word, rarity(self._pointers(unit_of(word)) // POINTERS_PER_HOLDER, self.total), held
+                 ) for word, held in buckets.items() if any(held) or not any(
+                     word != part and word.startswith(part) for part in buckets)]
+        if len(told) > CUE_TERMS:
             unknown = rarity(0, self.total)
-            known = {w: x for w, x in weights.items() if x < unknown} or weights
-            weights = dict(nlargest(CUE_TERMS, known.items(), key=lambda pair: pair[1]))
-        return weights
+            known = [one for one in told if one[1] < unknown] or told
+            told = nlargest(CUE_TERMS, known, key=lambda one: one[1])
+        return told
 
     def _pointers(self, unit: int) -> int:
         """How many pointers of current traces a unit has, by a sample of many."""
@@ -4561,7 +4500,6 @@ class _Recall:
         if kept < self.config.dormant_below:
             yield "dormant"
 
-
     def _explained(self, hit: _Hit) -> list[str]:
         """What of the cue's telling words a hit has, by itself or by what stands around it, what it
         lacks and what nobody ever said; and what its confidence rests on."""
@@ -4617,15 +4555,6 @@ def record(row: sqlite3.Row, *, cosine: float = 0.0, confidence: float = 1.0,
         pinned=bool(row["pinned"]))
 
 
-def _floors(hits: Sequence[_Hit], given: float | None,
-            config: MemoryConfig) -> tuple[float, float]:
-    """The confidence that a hit needs, and the chance that the store knows any answer."""
-    if given is not None or not config.use_abstention:
-        return given or 0.0, 0.0
-    best = max((hit.confidence for hit in hits), default=0.0)
-    return config.item_floor * best, config.abstain_below
-
-
 def _refusals(hits: Sequence[_Hit], floor: float, sure: float) -> dict[int, str]:
     """By id why a hit is no item; "" where it may be one.  Noise and rewordings go where anything
     is asked of them."""
@@ -4674,7 +4603,10 @@ def _recalled(brain: _Brain, query: str, *, k: int, scope: str | None, all_scope
         for focus in (False, True):
             work = _Recall(brain, storable(query), scopes, focus=focus, explain=explain, **filters)
             hits = work.hits(k)
-            floor, sure = _floors(hits, min_confidence, config)
+            floor, sure = min_confidence or 0.0, 0.0    # of a hit, of the store knowing an answer
+            if min_confidence is None and config.use_abstention:
+                best = max((hit.confidence for hit in hits), default=0.0)
+                floor, sure = config.item_floor * best, config.abstain_below
             against = _refusals(hits, floor, sure)
             kept = [hit for hit in hits if not against[hit.row["id"]]][:k]
             if kept or not work.focusable:
@@ -5081,7 +5013,6 @@ def _forget(brain: _Brain, row: sqlite3.Row) -> tuple[Forgotten, list[int]]:
 
 class Dream(Record):
     """One entry of the dream log."""
-
     sleep_id: int
     at: float
     what: str  # "sleep" or "merge"
@@ -5221,9 +5152,15 @@ def _learnt(brain: _Brain, drafts: Sequence[tuple[Draft, bool]]) -> dict[str, li
 
 
 def _sleep(brain: _Brain, learnt: Mapping[str, list[_Change]]) -> Dream:
-    store, now = brain.store, brain.clock()
-    acts = {**learnt, **_link_changes(brain, now), "promoted": _proven(brain),
-            "proposed": _rewordings(store)}
+    store, config, now = brain.store, brain.config, brain.clock()
+    proven = store.rows(
+        "SELECT id FROM traces WHERE kind = 'episodic' AND valid_to IS NULL AND quarantined = 0 "
+        "AND reinforcements > 0 AND reinforcements >= ? AND contexts >= ? AND origin " + SQL_IN,
+        config.promote_reinforcements, config.promote_contexts, to_json(TRUSTED))
+    acts: dict[str, list[_Change]] = {
+        **learnt, **_link_changes(brain, now), "promoted": [
+            ((row["id"],), ["episodic"], ["semantic"]) for row in proven],
+        "proposed": _rewordings(store)}
     sleep_id = _changed(store, now, "sleep", acts)
     newest = _retained(brain, store.rows(
         "SELECT * FROM traces WHERE scope_id NOT IN (SELECT id FROM scopes WHERE log_of > 0) "
@@ -5235,9 +5172,9 @@ def _sleep(brain: _Brain, learnt: Mapping[str, list[_Change]]) -> Dream:
     store.run("DELETE FROM images WHERE sleep_id <= ?", sleep_id - IMAGES_KEPT)
     store.run(_STALE_CONTEXTS, now - CONTEXT_KEPT_S)
     store.run("DELETE FROM events WHERE seq <= (SELECT max(seq) FROM events) - ? "
-              "AND pointers IS NULL", brain.config.journal_keep)
+              "AND pointers IS NULL", config.journal_keep)
     store.run("DELETE FROM injections WHERE id <= (SELECT max(id) FROM injections) - ?",
-              brain.config.journal_keep)
+              config.journal_keep)
     store.run("UPDATE sleeps SET counts = ? WHERE id = ?", to_json(kept), sleep_id)
     store.set_meta("slept", store.event(now, "sleep", None, None, {"id": sleep_id, **counts}))
     return Dream(sleep_id, now, "sleep", counts, ())
@@ -5258,15 +5195,6 @@ def _link_changes(brain: _Brain, now: float) -> dict[str, list[_Change]]:
         elif retention(weight, (now - at) / DAY_S, config.link_tau_d) < config.link_prune:
             acts["pruned"].append((tuple(ids), before, []))
     return acts
-
-
-def _proven(brain: _Brain) -> list[_Change]:
-    """Episodes reinforced often enough, on different days or in different sessions."""
-    rows = brain.store.rows(
-        "SELECT id FROM traces WHERE kind = 'episodic' AND valid_to IS NULL AND quarantined = 0 "
-        "AND reinforcements > 0 AND reinforcements >= ? AND contexts >= ? AND origin " + SQL_IN,
-        brain.config.promote_reinforcements, brain.config.promote_contexts, to_json(TRUSTED))
-    return [((row["id"],), ["episodic"], ["semantic"]) for row in rows]
 
 
 def _rewordings(store: TraceStore) -> list[_Change]:
