@@ -4271,9 +4271,9 @@ class _Recall:
         buckets = {word: [self.store.index.bucket(scope, unit_of(word)) for scope in self.filled]
                    for word in self.cue.words}
         # An identifier that no trace spells so is known by its parts.
-        told = [(word, rarity(self._pointers(unit_of(word)) // POINTERS_PER_HOLDER, self.total), held
-                 ) for word, held in buckets.items() if any(held) or not any(
-                     word != part and word.startswith(part) for part in buckets)]
+        told = [(w, rarity(self._pointers(unit_of(w)) // POINTERS_PER_HOLDER, self.total), held)
+                for w, held in buckets.items() if any(held) or not any(
+                    w != part and w.startswith(part) for part in buckets)]
         if len(told) > CUE_TERMS:
             unknown = rarity(0, self.total)
             known = [one for one in told if one[1] < unknown] or told
