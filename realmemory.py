@@ -85,10 +85,8 @@ else:
 
 @dataclass_transform(frozen_default=True)
 class Record:
-    """An immutable row of named values: a class's annotations, and its attributes as defaults.
-
-    Takes a tenth of a NamedTuple's or dataclass's import time.
-    """
+    """An immutable row of named values: a class's annotations, and its attributes as defaults; at a
+    tenth of a dataclass's import time."""
 
     _fields: tuple[str, ...] = ()
     _names: frozenset[str] = frozenset()
@@ -576,10 +574,8 @@ def _look_up(token: str) -> tuple[str, ...]:
 def terms(text: str) -> list[str]:
     """Index terms in order, stop words among them; the bare signs when there is nothing else.
 
-    >>> terms("She didn't read https://a.io/x on RETRY_BUDGET_MS or retryBudgetMs")[7:]
-    ['retrybudgetms', 'retr', 'budget', 'ms', 'or', 'retrybudgetms', 'retr', 'budget', 'ms']
-    >>> terms("北京市 🎉"), terms("?!")
-    (['北京', '京市', '北', '京', '市', '🎉'], ['?', '!'])
+    >>> terms("RETRY_BUDGET_MS"), terms("北京市"), terms("?!")
+    (['retrybudgetms', 'retr', 'budget', 'ms'], ['北京', '京市', '北', '京', '市'], ['?', '!'])
     """
     return list(_terms(text))
 
@@ -593,8 +589,7 @@ def _terms(text: str) -> tuple[str, ...]:
 
 
 def content(text: str) -> list[str]:
-    """The terms that are indexed and looked up: without stop words, or all when all are stop words.
-    """
+    """The terms that are indexed and looked up: without stop words, or all where all are such."""
     every = terms(text)
     return [t for t in every if t not in STOP] or every
 
@@ -758,8 +753,7 @@ def embedded_text(text: str, speaker: str | None,
                   before: tuple[str, str | None] | None = None) -> str:
     r"""What of a trace a model gets to read: who said what, after what, without picture captions.
 
-    Captions say what somebody else saw and make models rank worse; the turn before (its text and
-    speaker) takes LoCoMo R@10 from .810 to .822.
+    Captions make models rank worse; the turn before takes LoCoMo R@10 from .810 to .822.
 
     >>> embedded_text("Look!\n[image: a red kite]", "Ann", ("What is it?", "Bob"))
     'Ann said, "Look!" (after Bob said, "What is it?")'
@@ -824,9 +818,8 @@ def unit_of(term: str) -> int:
 class VotingIndex:
     """Buckets of pointers by (scope, unit), read on demand through `load` and kept current.
 
-    `load(scope_id, unit)` returns the stored pointers as the bytes of two array("I"): the first
-    sorted with one pointer a trace, the second what came later (a successor's words) for traces of
-    the first, in any order.  In a bucket they are one: impacts are added.
+    `load(scope_id, unit)` returns the bytes of two array("I"): pointers sorted, one a trace, and
+    what came later (a successor's words) for those traces, in any order, to be added to them.
     """
 
     CACHED = 8_000_000  # pointers kept in memory (32 MB) before all are dropped
@@ -887,11 +880,8 @@ class VotingIndex:
 
     def kin(self, units: Sequence[int], scopes: Sequence[int], *, rarest: int,
             most: int) -> list[tuple[int, int]]:
-        """(units shared, id) of the traces that share most with a text, most first.
-
-        About KIN_BUDGET pointers of the `rarest` units single out `most` candidates, which are
-        looked up in all buckets.
-        """
+        """(units shared, id) of the traces that share most with a text, most first: `most`, by
+        about KIN_BUDGET pointers of the `rarest` units."""
         found = sorted([bucket for scope in scopes for unit in units
                         if (bucket := self.bucket(scope, unit))], key=len)
         votes, budget = dict[int, float](), KIN_BUDGET
@@ -915,9 +905,8 @@ class VotingIndex:
              limit: int = 128, only: frozenset[int] | None = None) -> dict[int, float]:
         """The `limit` traces with most votes for a cue: {id: summed weight * SATURATION[impact]}.
 
-        `cue` maps unit to weight; `only` names the traces that may be voted for.  The rarest units
-        are summed whole; once `budget` pointers were, the commoner ones only raise the best
-        `limit`.  O(budget + limit * units).
+        The rarest units are summed whole; once `budget` pointers were, the commoner ones only raise
+        the best `limit`.  `only`: who may be voted for.  O(budget + limit * units).
         """
         found = [(sum(map(len, buckets)), weight, buckets) for unit, weight in cue.items()
                  if (buckets := [bucket for s in scopes if (bucket := self.bucket(s, unit))])]
@@ -951,10 +940,8 @@ def _most(votes: dict[int, float], limit: int) -> dict[int, float]:
 
 
 def pointer_group(ident: int, impacts: Mapping[int, float], own: Iterable[str]) -> array[int]:
-    """What a trace adds to the index, as array("I"): its id, n, and n times unit << 8 | impact.
-
-    `impacts` is {unit: weighted term frequency}, `own` the words that the trace holds itself.
-    """
+    """What a trace adds to the index: its id, n, and n times unit << 8 | impact, of {unit: weighted
+    term frequency} and the words that it holds itself."""
     held = set(map(unit_of, own))
     return array("I", [ident, len(impacts), *[
         unit << 8 | impact_byte(impact, unit in held) for unit, impact in impacts.items()]])
@@ -1012,8 +999,7 @@ def spread(links: Links, seeds: Mapping[int, float], *, hops: int, decay: float,
            ) -> dict[int, float]:
     """Activation that reaches other traces from `seeds` (id: activation) in `hops` steps.
 
-    What a trace passes on is shared among its links once these sum to more than 1, so that hubs do
-    not win.
+    What a trace passes on is shared among links that sum to more than 1: hubs do not win.
 
     >>> spread({1: {2: 0.5}, 2: {3: 0.5}}, {1: 1.0}, hops=2, decay=0.5)
     {2: 0.25, 3: 0.0625}
@@ -1198,11 +1184,8 @@ def facts(text: str) -> Facts:
 
 
 def _agree(ours: Sequence[str], theirs: Sequence[str]) -> bool:
-    """Whether no word has other capitals in the other text.
-
-    They say nothing at the start, and in a text all in capitals, or all small beside one that
-    starts with a capital.
-    """
+    """Whether no word has other capitals in the other text.  They say nothing at the start, and in
+    a text all in capitals, or all small beside one that starts with a capital."""
     if any("".join(one).islower() and other[0][:1].isupper() or "".join(one).isupper()
            for one, other in ((ours, theirs), (theirs, ours))):
         return True
@@ -1314,11 +1297,8 @@ def same_claim(ours: Facts, theirs: Facts) -> bool:
     They must agree in numbers, names, negation and quantifiers, and differ neither in order alone
     nor in a single word on each side: that is how a value changes.
 
-    >>> def told(a, b): return same_claim(facts(a), facts(b))
-    >>> told("the scanner fails under 9 %", "failures of the scanner happen below 9 %")
-    True
-    >>> told("A calls B", "B calls A"), told("theme is dark", "theme is light")
-    (False, False)
+    >>> same_claim(facts("the theme is dark"), facts("the theme is light"))
+    False
     """
     left, right = set(_own(ours, theirs)), set(_own(theirs, ours))
     if not left and not right:
@@ -1335,9 +1315,6 @@ def distance(mine: int, theirs: int, shared: int, *, spaced: bool = True) -> tup
     Only such near twins can be the same or an update: without this 60 % of a manual's sentences
     were called an update or contradiction of another, with it 9 %, and 98 % of real updates stay.
     Where words are not `spaced`, bigrams count, so twice as many may differ.
-
-    >>> distance(5, 6, 4), distance(20, 20, 8)[0]
-    ((True, 0.7272727272727273), False)
     """
     fewer, more = sorted((mine - shared, theirs - shared))
     few, many = (2, 4) if spaced else (4, 9)
@@ -1352,12 +1329,10 @@ def distance(mine: int, theirs: int, shared: int, *, spaced: bool = True) -> tup
 def age_days(since: float, now: float, active: Sequence[int], idle: float) -> float:
     """Effective age in days: those in `active` (days since 1970, sorted) count 1, others `idle`.
 
-    A time in the future, of no sense or unknown counts as now.
-
-    >>> age_days(1 * DAY_S, 11 * DAY_S, [2, 3], 0.2), age_days(5.0, 1.0, [], 0.2)
-    (3.6, 0.0)
+    >>> age_days(1 * DAY_S, 11 * DAY_S, [2, 3], 0.2)
+    3.6
     """
-    if not 0 < since <= now:
+    if not 0 < since <= now:            # of the future, of no sense or unknown
         return 0.0
     span = (now - since) / DAY_S
     first = bisect_left(active, int(since // DAY_S) + 1)
@@ -1366,11 +1341,7 @@ def age_days(since: float, now: float, active: Sequence[int], idle: float) -> fl
 
 
 def retention(strength: float, age_d: float, tau_d: float) -> float:
-    """strength * exp(-age / tau), in [0,1]; falls with age, never above the strength.
-
-    >>> retention(0.8, 0.0, 30.0), retention(0.8, 30.0, 30.0) < 0.3, retention(0.8, 9e9, math.inf)
-    (0.8, True, 0.8)
-    """
+    """strength * exp(-age / tau), in [0,1]; falls with age, never above the strength."""
     return max(0.0, min(1.0, strength * math.exp(-age_d / tau_d)))
 
 
@@ -1380,11 +1351,7 @@ def reinforced(strength: float, gain: float) -> float:
 
 
 def rewarded(strength: float, reward: float, config: MemoryConfig) -> float:
-    """Strength after a reward in [-1,1]: its size counts both ways and nothing is beyond repair.
-
-    >>> c = MemoryConfig(); rewarded(rewarded(0.7, -1, c), 1, c) > 0.5
-    True
-    """
+    """Strength after a reward in [-1,1]: its size counts both ways and nothing is beyond repair."""
     if reward >= 0:
         return reinforced(strength, config.reward_gain * reward)
     return max(config.strength_min, strength * (1.0 + config.reward_gain * reward))
@@ -1822,11 +1789,8 @@ def _moment(today: int, unit: str, n: int) -> tuple[str, int]:
 
 
 def dated(text: str, day: float) -> tuple[str, float | None]:
-    """The text, said on the day of an epoch, with the date after each relative one, and the day's
-    epoch where it names just one.
-
-    Weeks begin on Monday; "next Friday" is that of the next week, "this coming Friday" the first to
-    come, "last Friday" the last one gone.
+    """The text, said at an epoch, with the date after each relative one; the epoch of the day that
+    it names, if one.  "Next Friday" is that of the next week, from Monday on.
 
     >>> dated("We met yesterday", epoch("2026-11-29"))
     ('We met yesterday (2026-11-28)', 1795824000.0)
@@ -2074,10 +2038,7 @@ def _proposal(message: Item, group: str, lang: str, name: str, text: str) -> Pro
 
 
 def extracted(messages: Iterable[Item]) -> list[Proposal]:
-    """What messages state outright, in order; what is said twice once, at its last place.
-
-    Keys are those of one user, with the speaker's name where there is one: "user.city:ann".
-    """
+    """What messages state outright, in order; what is said twice once, at its last place."""
     found: dict[object, Proposal] = {}
     for message in messages:
         if message.origin == "user" and message.trusted and not suspicion(message.text):
@@ -2144,9 +2105,8 @@ _MONTHS = [*dict.fromkeys(_MONTH_STEMS.values())]
 
 def add_impacts(into: dict[int, float], words: Sequence[str], weight: float, *,
                 by_length: bool = True) -> dict[int, float]:
-    """`into`, {unit: impact}, with what some words leave: term frequency over length, unsaturated
-    but for repetition, the n-th of a word counting 1/n: in a long text the impacts are too small to
-    saturate, and a common word said five times outvoted a rare one said once."""
+    """`into`, {unit: impact}, with what some words leave: term frequency over length, the n-th of a
+    word counting 1/n: said five times, a common one outvoted a rare one said once."""
     length, seen = min(BODY_LONG, len(words)), dict[int, int]()
     each = weight / (1 - BODY_B + BODY_B * length / BODY_MEAN) if by_length else weight
     for word in words:
@@ -2163,19 +2123,14 @@ def first_words(text: str) -> list[str]:
 
 
 def date_words(at: float) -> list[str]:
-    """Day, month and year of a time as a cue would say them.
-
-    >>> date_words(0.0)
-    ['1', 'januar', '1970']
-    """
+    """Day, month and year of a time as a cue would say them: "1", "januar", "1970"."""
     found = re.fullmatch(r"(\d+)-(\d+)-(\d+)", day_of(at))
     return [str(int(found[3])), _MONTHS[int(found[2]) - 1], found[1]] if found else []
 
 
 def trace_impacts(words: Sequence[str], *, speaker: str | None = None, when: float | None = None,
                   before: Sequence[str] = (), after: Sequence[str] = ()) -> dict[int, float]:
-    """{unit: impact} of a trace: its content `words`, who said it, when, and the texts said before
-    and after it in its session (nearest first)."""
+    """{unit: impact} of a trace: of its words, who said it, when, and before and after what."""
     impacts = add_impacts({}, words, 1.0)
     if speaker:
         add_impacts(impacts, content(speaker), SPEAKER, by_length=False)
@@ -2190,8 +2145,7 @@ def trace_impacts(words: Sequence[str], *, speaker: str | None = None, when: flo
 
 
 def more_impacts(text: str, held: Collection[int], *, cue: bool = False) -> dict[int, float]:
-    """{unit: impact} that another wording of a trace, or a `cue` that it was rewarded for, adds to
-    the units that it held."""
+    """{unit: impact} that another wording, or a `cue` rewarded, adds to the units held."""
     words = content(text)
     impacts = add_impacts({}, list(dict.fromkeys(words))[:LONG_CUE], LEARNED, by_length=False) if (
         cue) else add_impacts({}, words, 1.0)
@@ -2219,8 +2173,7 @@ def cue_of(query: str) -> Cue:
 
 
 def sentences(text: str, most: int = 24) -> list[str]:
-    """The sentences and lines of a cue, long ones in pieces of 20 words; the first and last ones
-    where there are more than `most`."""
+    """The sentences and lines of a cue, long ones in pieces; of too many the first and last."""
     found: list[str] = []
     for part in _SENTENCE_END.split(text if len(text) < 20_000 else text[:5_000] + text[-15_000:]):
         words = part.split()
@@ -2237,7 +2190,7 @@ def rarity(df: int, n: int) -> float:
 
 
 def in_order(cue: Sequence[str], text: Sequence[str]) -> float:
-    """Share of a cue's neighbouring term pairs that stand so in a text, in [0,1]; stop words count.
+    """Share in [0,1] of a cue's neighbouring term pairs, stop words too, that stand so in a text.
     """
     pairs, there = (list(zip(words, words[1:], strict=False)) for words in (cue, text))
     return sum(map(set(there).__contains__, pairs)) / (len(pairs) or 1)
@@ -2263,10 +2216,8 @@ def shares(scores: Sequence[float]) -> list[float]:
 
 
 class VectorScan:
-    """Quantised unit vectors of traces in memory, scanned exactly: O(n * dim) a cue.
-
-    numpy does it where an embedder brought it, on int8 rows turned to float32 a block at a time.
-    """
+    """Quantised unit vectors of traces in memory, scanned exactly: O(n * dim) a cue; by numpy where
+    an embedder brought it, on int8 rows turned to float32 a block at a time."""
 
     BLOCK = 512  # rows that stay in the cache as float32
 
@@ -2345,8 +2296,7 @@ class VectorScan:
 
 
 def speaker_factors(cue: Cue, speakers: Iterable[str | None]) -> dict[str, float]:
-    """Factors by speaker: whom the cue names, or which role of a user/assistant chat it asks about.
-    """
+    """Factors by speaker: whom the cue names, or which role of a chat it asks about."""
     present = {speaker for speaker in speakers if speaker}
     if {"user", "assistant"} <= present:
         return {"assistant" if ASKS_ASSISTANT.search(cue.text) else "user": USER}
@@ -2357,11 +2307,7 @@ def speaker_factors(cue: Cue, speakers: Iterable[str | None]) -> dict[str, float
 
 def word_salad(text: str) -> bool:
     """Whether a text lists words to be found by them instead of saying something: 20 of them with
-    hardly a function word, and no marks between or the same ones again and again.
-
-    >>> word_salad("vpn login vpn setup vpn help connect vpn how to vpn client " * 2)
-    True
-    """
+    hardly a function word, and no marks between or the same ones again and again."""
     every = terms(text)
     own = [term for term in every if term not in STOP]
     marks = len(re.findall(r"[^\w\s]", text))
@@ -3543,8 +3489,7 @@ class _Brain:
                 self._record(chosen)
 
     def _other_than(self, chosen: EmbeddingProvider) -> str:
-        """What else wrote the store: another name, or (each lambda has the same) another function
-        of the same one; else ""."""
+        """What else wrote the store, "" if nothing: another name, or another "<lambda>"."""
         recorded, said = self.store.meta("embedder"), getattr(chosen, "probe", None)
         before = json.loads(self.store.meta("probe", "null"))
         same = not (before and said) or sum(map(mul, before, said)) >= 0.98
@@ -4370,8 +4315,7 @@ class _Recall:
             self.as_of is not None or self.include_superseded or row["valid_to"] is None)
 
     def _ranked(self, hits: list[_Hit], k: int) -> list[_Hit]:
-        """The hits by votes, speaker, session, meaning and trust; the best also by retention,
-        letters and order."""
+        """The hits by votes, speaker, session, meaning and trust; the best reread and judged."""
         factors = speaker_factors(self.cue, (hit.row["speaker"] for hit in hits))
         top = max((hit.votes for hit in hits), default=0.0) or 1.0
         sessions: dict[str | None, list[float]] = {}
@@ -5551,8 +5495,7 @@ class Hippocampus(_Brain):
 
     def revise(self, old_id: int, new_text: str, *, kind: str | None = None,
                when: object = None, origin: str = "agent") -> WriteResult:
-        """Supersede a trace, or its current successor, by a new text, true from `when` (now); the
-        old one stays as history."""
+        """Supersede a trace, or its successor, by a new text, true from `when` (now)."""
         with self.store.reading():
             asked = self._row(old_id)["id"]
             row = self._row(self.store.head(asked))
@@ -5592,8 +5535,7 @@ class Hippocampus(_Brain):
                  "remember what holds now")
 
     def forget(self, memory_id: int) -> Forgotten:
-        """Remove a trace for good, with all that was made of it.  Copies made before keep it; they
-        are named, as is what tells of it."""
+        """Remove a trace for good; copies made before, which keep it, are named."""
         with self.writing():
             gone, blind = _forget(self, self._row(memory_id))
             if self.store.has_fts:  # its terms leave the file with a merge
@@ -5669,8 +5611,7 @@ class Hippocampus(_Brain):
                              role if role == "system" else ROLES[role] for role in roles])
 
     def replay(self, session_id: str, *, scope: str | None = None) -> list[Item]:
-        """What happened in a session: its turns in order, tool calls and results in `meta`; those
-        of a global one where `scope` has none of that name."""
+        """A session's turns in order, tool calls in `meta`; of a global one if `scope` has none."""
         turns = self._items("session_id = ? AND scope_id IN (SELECT id FROM scopes WHERE log_of "
                             "> 0) ORDER BY scope_id = (SELECT id FROM scopes WHERE log_of = 1), id",
                             clean(str(session_id)), scope=scope)
@@ -5725,11 +5666,12 @@ class Hippocampus(_Brain):
     def consolidate(self, *, extractor: Callable[[list[Item]], Iterable[Any]] | None = None,
                     summariser: Callable[[list[Item]], str] | None = None,
                     copy_after_s: float = 0.0) -> Dream | None:
-        """Sleep: one undoable transaction after a copy; None when nothing changed since the last.
+        """Sleep: one undoable transaction after a copy (one younger than `copy_after_s` is enough);
+        None when nothing changed since the last.
 
         What was said since is read for facts and rules, session by session, by `extracted` or an
         `extractor`: of turns, to texts, Proposals or mappings of their fields.  `summariser` makes
-        an episode of each session's new turns.  A copy younger than `copy_after_s` is enough.
+        an episode of each session's new turns.
         """
         self.flush(timeout_s=self.store.timeout_s)
         if not _has_work(self.store):
@@ -5814,8 +5756,8 @@ class Hippocampus(_Brain):
         return safety
 
     def reembed(self, embedder: object, progress: Callable[[int, int], None] | None = None) -> int:
-        """Move the store to another embedder after a copy; how many vectors were made.  Resumable;
-        meanwhile traces without a vector are found by their words.  `progress(done, of)`."""
+        """Move the store to another embedder after a copy; how many vectors were made.  Resumable.
+        `progress(done, of)`."""
         chosen, store = provider(embedder), self.store
         store.backup("before-reembed", 0)
         with store.writing():
