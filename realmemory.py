@@ -65,8 +65,7 @@ __all__ = [
     "AgentSession", "Decision", "EmbeddingProvider", "EmbedderMismatch", "FastEmbedProvider",
     "HashingEmbedder", "Hippocampus", "InvalidInput", "Item", "LangGraphStore", "MainContext",
     "MemoryConfig", "MemoryFiles", "NotFound", "ReadOnly", "RealMemoryError", "RecallPacket",
-    "StoreDamaged", "StoreError", "WriteResult", "bound_tools", "main", "run_agent",
-]
+    "StoreDamaged", "StoreError", "WriteResult", "bound_tools", "main", "run_agent"]
 
 KINDS = ("episodic", "semantic", "procedural")
 ORIGINS = ("user", "agent", "tool", "file", "web", "import")
@@ -443,8 +442,7 @@ _SLAVIC = Regex("(.{3,}?)(?:(?:[ыиая]ми|[ое]го|[ое]му|[аяиь]я
                 "|[ыиая]х|[ое]в|и(?:ями|ях|ем|ям|ей|и)|[аяоеуюиыьй]|л[аои]?|т[ьи]|[еиуюая]т|[еи]шь"
                 "|[еи]те)(?:ся|сь)?|ся|сь)")
 # Letters of a stem at most: with inflection off, the cap does a derivational stemmer's work in any
-# language (nation/national).  Snowball .788 / .579, this .789 / .575, no cap .779 / .572; Spanish
-# Snowball .966, this .966; Russian .959, this .960.
+# language (nation/national).  Snowball .788 / .579, this .789 / .575, no cap .779 / .572.
 _CAP = 6
 
 
@@ -516,12 +514,6 @@ def tokens(text: str) -> list[str]:
     return list(_TOKEN.findall(text))
 
 
-def _run(token: str) -> tuple[str, ...]:
-    """Bigrams of a run, and its Han and Hangul signs singly for a one-sign cue."""
-    run = _low(token)
-    return (*(run[i:i + 2] for i in range(len(run) - 1)), *_WHOLE_SIGN.findall(run)) or (run,)
-
-
 def _numeral(token: str) -> tuple[str, ...]:
     """A number, version or time whole; a dotted version's first two places; a date's parts."""
     whole = token.replace(",", "")[:64]
@@ -548,8 +540,9 @@ def _identifier(token: str) -> tuple[str, ...]:
 
 def _expand(token: str) -> tuple[str, ...]:
     """The index terms of one token; a sign has none unless it is an emoji."""
-    if _RUN.match(token):
-        return _run(token)
+    if _RUN.match(token):  # bigrams, and Han and Hangul signs singly for a one-sign cue
+        run = _low(token)
+        return (*(run[i:i + 2] for i in range(len(run) - 1)), *_WHOLE_SIGN.findall(run)) or (run,)
     if len(token) == 1 and not (token.isalnum() or token == "_"):
         return (token,) if _EMOJI.match(token) else ()
     if "'" in token:
@@ -791,9 +784,8 @@ def quantised_cosine(a: Sequence[Any], b: Sequence[Any]) -> float:
 # index that is never rebuilt: a write costs O(k).  Weaker pointers for the words of the session
 # neighbours and the date moved recall@10 on real dialogue by 7 to 8 points.
 # A pointer is one 32-bit number, id << 8 | impact: a bucket is one sorted array that SQLite hands
-# over as it is, a look-up is a bisection, and ids reach 16.7 million.  At 100,000 traces a whole
-# recall takes 5 ms, FTS5's bm25 over the OR of the same words 84, a numpy scan of 384-d vectors
-# 11.5 (`python bench.py scale 100000`).
+# over as it is, a look-up is a bisection, and ids reach 16.7 million.  At 100,000 traces a recall
+# takes 5 ms, FTS5's bm25 over the OR of the same words 84 (`python bench.py scale 100000`).
 
 UNIT_BITS = 22
 N_UNITS = 1 << UNIT_BITS
@@ -1276,11 +1268,7 @@ def _own(mine: Facts, other: Facts) -> list[str]:
 
 
 def compare(new: Facts, old: Facts) -> Comparison:
-    """What two texts are to each other; symmetric but for the order of the words in the reason.
-
-    >>> compare(facts("port is 8080"), facts("port is 8088")).reason
-    'number differs: 8080 / 8088'
-    """
+    """What two texts are to each other; symmetric but for the order of the words in the reason."""
     if (new.plain == old.plain or new.words == old.words or _alike(new, old)
             ) and _agree(new.raw, old.raw):
         kind = "words" if new.plain == old.plain else "content"
@@ -1327,11 +1315,7 @@ def distance(mine: int, theirs: int, shared: int, *, spaced: bool = True) -> tup
 # not come back empty, yet nothing stays for ever untouched.
 
 def age_days(since: float, now: float, active: Sequence[int], idle: float) -> float:
-    """Effective age in days: those in `active` (days since 1970, sorted) count 1, others `idle`.
-
-    >>> age_days(1 * DAY_S, 11 * DAY_S, [2, 3], 0.2)
-    3.6
-    """
+    """Effective age in days: those in `active` (days since 1970, sorted) count 1, others `idle`."""
     if not 0 < since <= now:            # of the future, of no sense or unknown
         return 0.0
     span = (now - since) / DAY_S
@@ -2179,7 +2163,6 @@ def sentences(text: str, most: int = 24) -> list[str]:
         words = part.split()
         step = 20 if len(words) > 30 else max(1, len(words))
         found += [" ".join(words[at:at + step]) for at in range(0, len(words), step)]
-    found = [part for part in found if part]
     return found if len(found) <= most else found[:most // 3] + found[most // 3 - most:]
 
 
@@ -2190,8 +2173,7 @@ def rarity(df: int, n: int) -> float:
 
 
 def in_order(cue: Sequence[str], text: Sequence[str]) -> float:
-    """Share in [0,1] of a cue's neighbouring term pairs, stop words too, that stand so in a text.
-    """
+    """Share of a cue's neighbouring term pairs, stop words among them, that stand so in a text."""
     pairs, there = (list(zip(words, words[1:], strict=False)) for words in (cue, text))
     return sum(map(set(there).__contains__, pairs)) / (len(pairs) or 1)
 
@@ -2228,8 +2210,7 @@ class VectorScan:
         self._says = array("f")         # [0,1] how much a trace says for them: long ones are loud
 
     def extend(self, rows: Iterable[Sequence[Any]]) -> None:
-        """Take in (id, scope, id before it in its session, words, scale, int8 bytes) of traces,
-        ids ascending and above those held."""
+        """Take in (id, scope, id said before, words, scale, int8 bytes) of traces, ids rising."""
         for ident, scope, previous, n_words, scale, data in rows:
             before = self._at(previous or 0)
             if before >= 0:
@@ -2315,10 +2296,6 @@ def word_salad(text: str) -> bool:
         25 * marks < len(every) or len(own) < 100 and 3 * len(set(own)) < 2 * len(own))
 
 
-def letter_grams(cue: Cue) -> set[str]:
-    """The 4-grams of a cue's longer content words: they see through typos, endings, compounds."""
-    words = {w for w in re.findall(r"\w{4,}", cue.text[:2_000].lower()) if w not in STOP}
-    return {word[i:i + 4] for word in words for i in range(len(word) - 3)}
 
 
 # === 13. SQL and migrations =======================================================================
@@ -3461,7 +3438,6 @@ class _Brain:
     """An open brain without its verbs."""
 
     def __init__(self, store: TraceStore, config: MemoryConfig, clock: Callable[[], float]) -> None:
-        """Use `Hippocampus.open`."""
         self.store, self.config, self.clock = store, config, clock
         self.session_id: str | None = None  # given to writes that name none
         self.turned_off = ""  # why meaning is off, where it is
@@ -3469,8 +3445,6 @@ class _Brain:
         self._embedder: EmbeddingProvider | None = None
         # Journal entries: time, kind, scope, data, last event seen when it was made.
         self._waiting: list[tuple[Any, ...]] = []
-
-    # --- embedder ---
 
     def settle_embedder(self, given: object) -> None:
         """Record a given embedder in a store without traces; refuse another one in a used store."""
@@ -3549,8 +3523,6 @@ class _Brain:
             self.turned_off = str(error)
             return None
         return self.embedder
-
-    # --- journal of recalls ---
 
     def note(self, at: float, op: str, scope_id: int | None, data: dict[str, object]) -> None:
         """Keep a journal entry for the next write; 64 are written if that needs no wait."""
@@ -4195,8 +4167,8 @@ class _Recall:
         self.ground, self.related = 0.0, 1.0
 
     def _focus(self, parts: Sequence[str]) -> None:
-        """Cut a cue of several sentences (a pasted prompt and a question) to those that some trace
-        answers; each scores by what its best trace covers of it, squared over the whole."""
+        """Cut a cue of several sentences to those that some trace answers; each scores by what its
+        best trace covers of it, squared over the whole."""
         whole, scores = self.cue, list[tuple[float, str]]()
         for part in parts:
             self.cue = cue_of(part)
@@ -4344,8 +4316,10 @@ class _Recall:
 
     def _reread(self, best: Sequence[_Hit]) -> None:
         """Weigh the best hits by retention, the first of them by letters and order as well."""
-        every = terms(self.cue.text[:2_000])
-        grams = letter_grams(self.cue) if self.config.use_cosine else set()
+        asked = self.cue.text[:2_000]
+        every = terms(asked)
+        grams = {word[i:i + 4] for word in set(re.findall(r"\w{4,}", asked.lower())) - STOP
+                 for i in range(len(word) - 3)} if self.config.use_cosine else set()
         for rank, hit in enumerate(best):
             if self.config.use_decay:
                 hit.score *= 0.9 + 0.1 * self.retained(hit.row)
@@ -5028,8 +5002,8 @@ def _turns_to_read(brain: _Brain) -> tuple[list[Item], int]:
 def _proposed(brain: _Brain, turns: Sequence[Item],
               extractor: Callable[[list[Item]], Iterable[Any]] | None,
               summariser: Callable[[list[Item]], str] | None) -> list[tuple[Draft, bool]]:
-    """Drafts of what is proposed, each with whether users alone said so; what is unfit is left
-    out.  Each session of each project is asked about by itself, without its untrusted turns."""
+    """Drafts of what is proposed of each session by itself, without its untrusted turns, each with
+    whether users alone said so; what is unfit is left out."""
     with brain.store.reading():
         owners = dict(brain.store.run("SELECT l.name, s.name FROM scopes l JOIN scopes s "
                                       "ON s.id = l.log_of").fetchall())
@@ -5039,18 +5013,17 @@ def _proposed(brain: _Brain, turns: Sequence[Item],
             talks.setdefault((turn.scope, turn.session_id), {})[turn.memory_id] = turn
     drafts = []
     for (scope, session), said in talks.items():
-        given = [*(extractor or extracted)(list(said.values()))]
+        talk = list(said.values())
+        given = [*(extractor or extracted)(talk)]
         if summariser is not None:
-            given.append({"text": summariser(list(said.values())), "kind": "episodic",
-                          "sources": list(said)})
+            given.append({"text": summariser(talk), "kind": "episodic", "sources": list(said)})
         for one in given:
             with suppress(InvalidInput, TypeError, ValueError, KeyError):
-                fields = {"text": one} if isinstance(one, str) else dict(
-                    one._asdict() if isinstance(one, Proposal) else one)
-                sources = [said[i] for i in id_list(fields.pop("sources", ()), "sources")]
-                sources = sources or [*said.values()][-1:]
+                fields = {"kind": "semantic", **(one._asdict() if isinstance(one, Proposal) else
+                                                 {"text": one} if isinstance(one, str) else one)}
+                sources = [said[i] for i in id_list(fields.pop("sources", ()), "sources")
+                           ] or talk[-1:]
                 origins = {turn.origin for turn in sources}
-                fields.setdefault("kind", "semantic")
                 if fields.get("when") is None:
                     fields["when"] = sources[0].valid_from
                 drafts.append((draft_of(
@@ -5479,7 +5452,7 @@ class Hippocampus(_Brain):
 
     def remember_many(self, items: Iterable[str | Mapping[str, Any]]) -> list[WriteResult]:
         """`remember` each text or mapping of its arguments, a hundred (with a model one) to a
-        transaction; results in order.  On an error the transactions before it stay."""
+        transaction; those before an error stay."""
         given, results = list(items), list[WriteResult]()
         step = 1 if self.model() else 100  # a model reads what was said before
         for start in range(0, len(given), step):
@@ -5521,8 +5494,7 @@ class Hippocampus(_Brain):
             return _reflect(self, self._rows(memory_ids, "memory_ids"), reward)
 
     def merge(self, ids: Iterable[int]) -> tuple[int, int]:
-        """Fold live traces of one scope into the strongest: (its id, the sleep id that undoes it).
-        The others stay as its history; every wording is still found."""
+        """Fold live traces of one scope into the strongest: (its id, the sleep that undoes it)."""
         with self.writing():
             rows = self._rows(ids, "ids")
             for row in rows.values():
