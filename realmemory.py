@@ -86,7 +86,6 @@ else:
 class Record:
     """An immutable row of named values: a class's annotations, and its attributes as defaults; at a
     tenth of a dataclass's import time."""
-
     _fields: tuple[str, ...] = ()
     _names: frozenset[str] = frozenset()
     _defaults: Mapping[str, object] = {}
@@ -642,12 +641,8 @@ def _word_features(word: str, dim: int) -> tuple[tuple[int, float], ...]:
 
 
 class FastEmbedProvider:
-    """A sentence-transformer through the optional package `fastembed`, loaded at first use.
-
-    Downloads only with `download=True`.  Where the name of the model, or of the folder
-    `model_path`, says e5, texts get the prefixes that it was trained with.
-    """
-
+    """A sentence-transformer through the optional package `fastembed`, loaded at first use; one
+    whose name, or folder, says e5 gets texts with the prefixes that it was trained with."""
     MODEL = "sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2"
     recommended_thresholds: Mapping[str, float] = {"background": 0.10, "related": 0.45}
 
@@ -808,12 +803,9 @@ def unit_of(term: str) -> int:
 
 
 class VotingIndex:
-    """Buckets of pointers by (scope, unit), read on demand through `load` and kept current.
-
-    `load(scope_id, unit)` returns the bytes of two array("I"): pointers sorted, one a trace, and
-    what came later (a successor's words) for those traces, in any order, to be added to them.
-    """
-
+    """Buckets of pointers by (scope, unit), kept current.  `load(scope_id, unit)` returns the bytes
+    of two array("I"): pointers sorted, one a trace, and what came later (a successor's words) for
+    those traces, in any order, to be added to them."""
     CACHED = 8_000_000  # pointers kept in memory (32 MB) before all are dropped
 
     def __init__(self, load: Callable[[int, int], tuple[bytes, bytes]]) -> None:
@@ -895,11 +887,9 @@ class VotingIndex:
 
     def vote(self, cue: Mapping[int, float], scopes: Sequence[int], *, budget: int = 3_000,
              limit: int = 128, only: frozenset[int] | None = None) -> dict[int, float]:
-        """The `limit` traces with most votes for a cue: {id: summed weight * SATURATION[impact]}.
-
+        """The `limit` traces, of `only`, with most votes: {id: summed weight * SATURATION[impact]}.
         The rarest units are summed whole; once `budget` pointers were, the commoner ones only raise
-        the best `limit`.  `only`: who may be voted for.  O(budget + limit * units).
-        """
+        the best `limit`.  O(budget + limit * units)."""
         found = [(sum(map(len, buckets)), weight, buckets) for unit, weight in cue.items()
                  if (buckets := [bucket for s in scopes if (bucket := self.bucket(s, unit))])]
         votes: dict[int, float] = {}
@@ -972,10 +962,9 @@ def _add_pointers(bucket: array[int], pointers: Iterable[int]) -> array[int]:
 
 
 # === 8. Assembly graph (L2) =======================================================================
-# Links bind assemblies: turns said one after the other (stronger forward than back, and falling
-# with the gap, for activation fades by the step: spike-timing-dependent plasticity), texts the gate
-# found related, traces recalled and rewarded together.  A new link is *eligible*: used at a
-# discount until sleep commits it (synaptic tagging, Frey & Morris 1997).
+# Links bind assemblies: turns said one after the other (stronger forward than back, falling with
+# the gap: spike-timing-dependent plasticity), related texts, traces recalled and rewarded together.
+# A new link is *eligible*: discounted until sleep commits it (tagging, Frey & Morris 1997).
 
 Links = dict[int, dict[int, float]]  # weights in (0,1] by source and target
 
@@ -1717,9 +1706,8 @@ def scope_key(name: str) -> str:
 # === 11b. Extraction ==============================================================================
 # What a conversation states outright, found without a model: requests to remember, rules, wishes,
 # who the user is, decisions, dated events.  A wrong memory costs more than a missed one: a row of
-# the table holds where a sentence begins, and what is asked, quoted, supposed, denied, of others or
-# brought in as such is passed over.  A sentence stays in its own words, its speaker before it
-# where it says "I" ("User: I prefer tea"): each word changed would be a difference to the gate.
+# the table holds where a sentence begins, and what is asked, quoted, supposed or of others is
+# passed over.  A sentence stays in its own words: each one changed is a difference to the gate.
 
 class Proposal(Record):
     """A fact or rule that a conversation states, on its way to the gate."""
@@ -1955,8 +1943,7 @@ _BREAK = Regex(r"(?<=[.!?â€¦])(?<!\b(?:Dr|Mr|St|.g|.e)\.)\s+|\s*\n\s*(?:(?:[-*â€
 
 
 def _units(text: str) -> Iterator[str]:
-    """The sentences of a message, without code and cited lines; a long quotation is one sign.
-    What brings in words of others ends them, unless a cited block follows it."""
+    """The sentences of a message up to words of others; quotations, code, cited lines are \\0."""
     text = _QUOTATION.sub(lambda quote: "\0" if quote[0].count(" ") > 2 else quote[0],
                           _FENCED.sub("\n\0\n", text))
     told = False
@@ -2071,9 +2058,8 @@ SHORT_CUE, LONG_CUE = 4, 24         # terms up to which a cue is not cut, and a 
 FOCUS = 0.7                         # share of the best sentence's score that others need to stay
 ASKED = 2.0                         # factor of a question, and of the last sentence
 # Log-odds that a store holds an answer, by its best hit: constant, share of the cue's telling
-# words that the hit covers, share that no trace ever heard of; less the log of the traces, for
-# chance finds in proportion.  Then, that an answering store's hit is the right one: constant, its
-# share of the field.  Both from `bench.py calibrate` on LoCoMo dev.
+# words that the hit covers, share that no trace ever heard of; less the log of the traces.  Then,
+# that it is the right one: constant, its share of the field.  From `bench.py calibrate`.
 KNOWN = (2.97, 9.55, -4.39)
 RIGHT = (-2.91, 7.68)
 SMALL, LARGE = 100, 10_000  # traces within which a store's size tells
@@ -2200,7 +2186,6 @@ def shares(scores: Sequence[float]) -> list[float]:
 class VectorScan:
     """Quantised unit vectors of traces in memory, scanned exactly: O(n * dim) a cue; by numpy where
     an embedder brought it, on int8 rows turned to float32 a block at a time."""
-
     BLOCK = 512  # rows that stay in the cache as float32
 
     def __init__(self) -> None:
@@ -2231,10 +2216,8 @@ class VectorScan:
              limit: int, only: frozenset[int] | None = None,
              context: bool = True) -> dict[int, tuple[float, float]]:
         """{id: (cosine, lift)} of the `limit` nearest traces in `scopes`, and of those in `also`.
-
-        The lift is the cosine in standard deviations above the mean of the scopes, which makes
-        models comparable, with a share of what the turns around the trace have.
-        """
+        Lift: the cosine in standard deviations above the scopes' mean, which makes models
+        comparable, with a share of what the turns around have."""
         if not self.ids:
             return {}
         cosines, mean, spread, best = self._scanned(vector, scopes, limit, only)
@@ -4260,9 +4243,8 @@ class _Recall:
             return None
         return frozenset(row[0] for row in self.store.run(
             SQL_ALLOWED, scopes=to_json(self.filled), kind=kind, as_of=self.as_of, start=start,
-            end=end, old=self.include_superseded, tags=to_json(tags), tag=to_json(
-                tags[0] if tags else ""),
-            origins=to_json(origins) if origins else None))
+            end=end, old=self.include_superseded, tags=to_json(tags),
+            tag=to_json([*tags, ""][0]), origins=to_json(origins) if origins else None))
 
     def _accept(self, idents: Sequence[int], votes: Mapping[int, float],
                 hits: dict[int, _Hit]) -> None:
@@ -4339,14 +4321,12 @@ class _Recall:
         hit.meant = (hit.cosine - self.ground) / max(1e-6, self.related - self.ground)
         signs = [(hit.covered, self.unheard)] if hit.covered else []
         signs += [(min(1.0, MEANT * hit.meant), 0.0)] if hit.meant > 0 else []  # needs no word
-        hit.known = max((chance(KNOWN, sign, rivals_of(self.total)) for sign in signs),
-                        default=0.0)
-        hit.known *= hit.trust
+        hit.known = hit.trust * max(
+            (chance(KNOWN, sign, rivals_of(self.total)) for sign in signs), default=0.0)
         hit.confidence = hit.known * chance(RIGHT, [hit.share])
 
     def _covered(self, ident: int) -> float:
-        """Rarity of the cue's words that point to a trace, as a share of its most telling ones: the
-        best single sign that a hit is right, AUROC .90 on LoCoMo cues with the names swapped."""
+        """Rarity of the cue's words that point to a trace, as a share of its most telling ones."""
         lessons = self.taught.get(ident, ())
         held = sum(weight for word, weight, buckets in self.telling if any(
             impact_of(bucket, ident) for bucket in buckets)
@@ -5403,10 +5383,8 @@ class Hippocampus(_Brain):
              namespace: str | None = None, read_only: bool = False,
              timeout_s: float = 30.0) -> Hippocampus:
         """The brain in a folder, made if missing; `namespace` names a separate one inside it.
-
-        `embedder` is "hashing" (default of a new store), "local", a provider or a callable; None
-        takes what the store records.  A folder that can't be written is opened for reading.
-        """
+        `embedder` is "hashing" (default of a new store), "local", a provider or a callable.
+        A folder that can't be written is opened for reading."""
         config = (config or MemoryConfig()).checked()
         folder = brain_folder(os.fspath(path), namespace)
         hippo = cls(TraceStore(folder, config, read_only=read_only, timeout_s=timeout_s), config,
@@ -5437,12 +5415,9 @@ class Hippocampus(_Brain):
                  source_url: str | None = None, related_ids: Iterable[int] = (),
                  force_new: bool = False, tags: Iterable[str] = (),
                  meta: Mapping[str, Any] | None = None, key: str | None = None) -> WriteResult:
-        """Write a text behind the novelty gate; committed when this returns.
-
-        A known fact is reinforced, a related one linked, what stands under the same `key` in this
-        scope superseded.  `when` is when it became true.  `source_url` may be "file:PATH#L3-L9":
-        those lines are compared whenever the trace is shown.
-        """
+        """Write a text behind the novelty gate; committed when this returns.  A known fact is
+        reinforced, a related one linked, what stands under the same `key` in this scope superseded.
+        `when` is when it became true, `source_url` may be "file:PATH#L3-L9"."""
         draft = draft_of(
             self, text, kind=kind, scope=scope, origin=origin, speaker=speaker, when=when,
             session_id=session_id, turn_id=turn_id, source_url=source_url, related_ids=related_ids,
@@ -5545,11 +5520,9 @@ class Hippocampus(_Brain):
                min_confidence: float | None = None,
                budget_chars: int | None = None, explain: bool = False) -> RecallPacket:
         """The traces that answer a cue, best first, or an abstained packet without items.
-
         `scope=None` sees global traces, a name that project's too.  `as_of` asks what was true at a
         time; `start` and `end` bound when it became true.  `min_confidence=0.0` switches abstention
-        off.  `explain` also shows what was nearest of those `refused`, and why.
-        """
+        off.  `explain` also shows what was nearest of those `refused`, and why."""
         _require(kind in (None, *KINDS), f"kind={_shown(kind)}; give one of {', '.join(KINDS)}")
         return _recalled(self, query, k=k, scope=scope, all_scopes=all_scopes, kind=kind,
                          tags=tag_list(tags), include_superseded=include_superseded, as_of=as_of,
@@ -5639,12 +5612,9 @@ class Hippocampus(_Brain):
                     summariser: Callable[[list[Item]], str] | None = None,
                     copy_after_s: float = 0.0) -> Dream | None:
         """Sleep: one undoable transaction after a copy (one younger than `copy_after_s` is enough);
-        None when nothing changed since the last.
-
-        What was said since is read for facts and rules, session by session, by `extracted` or an
-        `extractor`: of turns, to texts, Proposals or mappings of their fields.  `summariser` makes
-        an episode of each session's new turns.
-        """
+        None when nothing changed since the last.  What was said is read, session by session, by
+        `extracted` or an `extractor`: of turns, to texts, Proposals or mappings of their fields.
+        `summariser` makes an episode of each session's new turns."""
         self.flush(timeout_s=self.store.timeout_s)
         if not _has_work(self.store):
             return None
