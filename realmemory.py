@@ -739,9 +739,8 @@ _SHOWN = Regex(r"^\[(?:image|photo|picture|video|audio|file|attachment): .*\]$",
 
 def embedded_text(text: str, speaker: str | None,
                   before: tuple[str, str | None] | None = None) -> str:
-    r"""What of a trace a model gets to read: who said what, after what, without picture captions.
-
-    Captions make models rank worse; the turn before takes LoCoMo R@10 from .810 to .822.
+    r"""What of a trace a model gets to read: who said what, after what (LoCoMo R@10 .810 to .822),
+    without picture captions, which make models rank worse.
 
     >>> embedded_text("Look!\n[image: a red kite]", "Ann", ("What is it?", "Bob"))
     'Ann said, "Look!" (after Bob said, "What is it?")'
@@ -978,9 +977,8 @@ def bind(links: Links, source: int, target: int, weight: float) -> None:
 
 def spread(links: Links, seeds: Mapping[int, float], *, hops: int, decay: float,
            ) -> dict[int, float]:
-    """Activation that reaches other traces from `seeds` (id: activation) in `hops` steps.
-
-    What a trace passes on is shared among links that sum to more than 1: hubs do not win.
+    """Activation that reaches other traces from `seeds` (id: activation) in `hops` steps; shared
+    among links that sum to more than 1, so that hubs do not win.
 
     >>> spread({1: {2: 0.5}, 2: {3: 0.5}}, {1: 1.0}, hops=2, decay=0.5)
     {2: 0.25, 3: 0.0625}
@@ -1165,8 +1163,8 @@ def facts(text: str) -> Facts:
 
 
 def _agree(ours: Sequence[str], theirs: Sequence[str]) -> bool:
-    """Whether no word has other capitals in the other text.  They say nothing at the start, and in
-    a text all in capitals, or all small beside one that starts with a capital."""
+    """Whether no word has other capitals in the other text, but at the start, or where a text is
+    all in capitals, or all small beside one that starts with a capital."""
     if any("".join(one).islower() and other[0][:1].isupper() or "".join(one).isupper()
            for one, other in ((ours, theirs), (theirs, ours))):
         return True
@@ -1195,8 +1193,7 @@ def _fronted(front: _Words, back: _Words, known: Facts) -> bool:
     role = roles.get(front[0], "")
     if role not in ("mark", "time") or roles.get(first) == "drop" or first.endswith("ly"):
         return False                    # "the on-call rota", "daily reports"
-    shortest = 2 if role == "mark" else 1
-    return any(back == front[at:] + front[:at] for at in range(shortest, len(front)))
+    return any(back == front[at:] + front[:at] for at in range(1 + (role == "mark"), len(front)))
 
 
 def _alike(new: Facts, old: Facts) -> bool:
@@ -1269,14 +1266,9 @@ def compare(new: Facts, old: Facts) -> Comparison:
 
 
 def same_claim(ours: Facts, theirs: Facts) -> bool:
-    """Whether one of two similar texts may stand for the other where places are few.
-
-    They must agree in numbers, names, negation and quantifiers, and differ neither in order alone
-    nor in a single word on each side: that is how a value changes.
-
-    >>> same_claim(facts("the theme is dark"), facts("the theme is light"))
-    False
-    """
+    """Whether one of two similar texts may stand for the other where places are few: they agree in
+    numbers, names, negation and quantifiers, and differ neither in order alone nor in a single word
+    on each side, for that is how a value changes ("the theme is dark", "... light")."""
     left, right = set(_own(ours, theirs)), set(_own(theirs, ours))
     if not left and not right:
         return ours.words == theirs.words or sorted(ours.plain) != sorted(theirs.plain)
@@ -1287,12 +1279,9 @@ def same_claim(ours: Facts, theirs: Facts) -> bool:
 
 
 def distance(mine: int, theirs: int, shared: int, *, spaced: bool = True) -> tuple[bool, float]:
-    """(whether two texts differ in a few words only, Dice share) of their distinct words.
-
-    Only such near twins can be the same or an update: without this 60 % of a manual's sentences
-    were called an update or contradiction of another, with it 9 %, and 98 % of real updates stay.
-    Where words are not `spaced`, bigrams count, so twice as many may differ.
-    """
+    """(whether two texts differ in a few words only, Dice share) of their distinct words; where not
+    `spaced`, of bigrams.  Only near twins can be the same or an update: without this 60 % of a
+    manual's sentences were called one of another, with it 9 %, and 98 % of real updates stay."""
     fewer, more = sorted((mine - shared, theirs - shared))
     few, many = (2, 4) if spaced else (4, 9)
     return shared > 0 and fewer <= few and more <= many, 2 * shared / (mine + theirs or 1)
@@ -1761,12 +1750,8 @@ def _moment(today: int, unit: str, n: int) -> tuple[str, int]:
 
 
 def dated(text: str, day: float) -> tuple[str, float | None]:
-    """The text, said at an epoch, with the date after each relative one; the epoch of the day that
-    it names, if one.  "Next Friday" is that of the next week, from Monday on.
-
-    >>> dated("We met yesterday", epoch("2026-11-29"))
-    ('We met yesterday (2026-11-28)', 1795824000.0)
-    """
+    """The text, said at an epoch, with the date after each relative one, "yesterday (2026-11-28)";
+    the epoch of the day that it names, if one.  "Next Friday" is that of the next week."""
     days: set[int] = set()
     said_in_past = _PAST.search(text[:2_000])
 
@@ -3431,8 +3416,6 @@ class _Brain:
 
     def settle_embedder(self, given: object) -> None:
         """Record a given embedder in a store without traces; refuse another one in a used store."""
-        if given is None:
-            return
         self._embedder = chosen = provider(given)
         with self.store.reading():
             other = self._other_than(chosen)
@@ -3461,8 +3444,8 @@ class _Brain:
         self._embedder, self.store.embedder = chosen, chosen.name
 
     def thresholds(self) -> dict[str, tuple[float, str]]:
-        """Cosines by name, and whether the provider says so, the store (its own background; what is
-        related moves with it) or the configuration.  Loads no model."""
+        """Cosines by name, and who says so: the provider, the store's own background (what is
+        related moves with it), or the configuration.  Loads no model."""
         known = self._embedder or _builtin(self.store.meta("embedder"))
         said = {"background": 0.0, "related": 0.4, **getattr(known, "recommended_thresholds", {})}
         ground, related, origin = said["background"], said["related"], "provider"
@@ -4526,8 +4509,7 @@ def _recalled(brain: _Brain, query: str, *, k: int, scope: str | None, all_scope
     brain.note(work.now, "recall", None if all_scopes or not scopes else scopes[0], {
         "cue": clean(work.cue.text[:500]), "ids": [i.memory_id for i in items], "ms": ms,
         "confidences": [i.confidence for i in items], "abstained": not items})
-    return RecallPacket(query, tuple(items), tuple(context), not items, ms, reason,
-                        tuple(refused))
+    return RecallPacket(query, tuple(items), tuple(context), not items, ms, reason, tuple(refused))
 
 
 _CONFLICT = ("may update", "may be outdated", "may contradict")
@@ -5374,9 +5356,7 @@ def _problems(store: TraceStore) -> list[str]:
 # The facade: checks arguments, opens the right transaction, calls the rooms above.
 
 class Hippocampus(_Brain):
-    """A brain: open one with `Hippocampus.open(folder)` and use it as a context manager; threads
-    may share it, processes the folder."""
-
+    """A brain, from `Hippocampus.open(folder)`; threads may share it, processes the folder."""
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, config: MemoryConfig | None = None,
              embedder: object = None, clock: Callable[[], float] | None = None,
@@ -5390,7 +5370,8 @@ class Hippocampus(_Brain):
         hippo = cls(TraceStore(folder, config, read_only=read_only, timeout_s=timeout_s), config,
                     clock or time.time)
         try:
-            hippo.settle_embedder(embedder)
+            if embedder is not None:
+                hippo.settle_embedder(embedder)
         except BaseException:
             hippo.store.close()
             raise
@@ -5698,8 +5679,7 @@ class Hippocampus(_Brain):
         return safety
 
     def reembed(self, embedder: object, progress: Callable[[int, int], None] | None = None) -> int:
-        """Move the store to another embedder after a copy; how many vectors were made.  Resumable.
-        `progress(done, of)`."""
+        """Move the store to another embedder after a copy, resumably; how many vectors it made."""
         chosen, store = provider(embedder), self.store
         store.backup("before-reembed", 0)
         with store.writing():
