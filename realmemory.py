@@ -66,8 +66,7 @@ __all__ = [
     "AgentSession", "Decision", "EmbeddingProvider", "EmbedderMismatch", "FastEmbedProvider",
     "HashingEmbedder", "Hippocampus", "InvalidInput", "Item", "LangGraphStore", "MainContext",
     "MemoryConfig", "MemoryFiles", "NotFound", "ReadOnly", "RealMemoryError", "RecallPacket",
-    "StoreDamaged", "StoreError", "WriteResult", "bound_tools", "main", "run_agent",
-]
+    "StoreDamaged", "StoreError", "WriteResult", "bound_tools", "main", "run_agent"]
 
 KINDS = ("episodic", "semantic", "procedural")
 ORIGINS = ("user", "agent", "tool", "file", "web", "import")
@@ -77,32 +76,23 @@ GLOBAL = "global"
 DAY_S = 86_400.0
 MAX_TEXT_CHARS = 2_000_000
 
-
 TYPE_CHECKING = False  # true for type checkers alone: `typing` costs 5 ms
 if TYPE_CHECKING:
     from typing import Any, Literal, Protocol, Self, dataclass_transform
 else:
-    Protocol = object
-
-    def dataclass_transform(**_: object) -> Callable[[type], type]:
-        """Nothing at run time."""
-        return lambda cls: cls
+    Protocol, dataclass_transform = object, lambda **_: lambda cls: cls
 
 
 @dataclass_transform(frozen_default=True)
 class Record:
-    """An immutable row of named values: a class's annotations, and its attributes as defaults.
-
-    Takes a tenth of a NamedTuple's or dataclass's import time.
-    """
-
+    """An immutable row of named values: a class's annotations, and its attributes as defaults; at a
+    tenth of a dataclass's import time."""
     _fields: tuple[str, ...] = ()
     _names: frozenset[str] = frozenset()
     _defaults: Mapping[str, object] = {}
 
     def __init_subclass__(cls) -> None:
-        cls._fields = tuple(cls.__annotations__)
-        cls._names = frozenset(cls._fields)
+        cls._fields, cls._names = tuple(cls.__annotations__), frozenset(cls.__annotations__)
         cls._defaults = {name: cls.__dict__[name] for name in cls._fields if name in cls.__dict__}
 
     def __init__(self, *values: object, **named: object) -> None:
@@ -125,8 +115,8 @@ class Record:
         return hash(tuple(self))
 
     def __repr__(self) -> str:
-        values = ", ".join(f"{name}={value!r}" for name, value in self._asdict().items())
-        return f"{type(self).__name__}({values})"
+        values = map("{}={!r}".format, self._fields, self)
+        return f"{type(self).__name__}({', '.join(values)})"
 
     def _asdict(self) -> dict[str, Any]:
         """The fields by name."""
@@ -155,7 +145,6 @@ class Regex:
 
 class RealMemoryError(Exception):
     """Base of every error raised on purpose; `code` is stable for programs."""
-
     code = "error"
 
     def __str__(self) -> str:
@@ -164,37 +153,31 @@ class RealMemoryError(Exception):
 
 class InvalidInput(RealMemoryError, ValueError):
     """An argument is outside what the call takes."""
-
     code = "invalid_input"
 
 
 class NotFound(RealMemoryError, KeyError):
     """No visible trace, sleep or backup has that id."""
-
     code = "not_found"
 
 
 class StoreError(RealMemoryError):
     """The store could not be opened, read or written."""
-
     code = "store"
 
 
 class ReadOnly(StoreError):
     """The store, or its folder, can't be written."""
-
     code = "read_only"
 
 
 class StoreDamaged(StoreError):
     """The database file is damaged; it is kept as it is."""
-
     code = "damaged"
 
 
 class EmbedderMismatch(StoreError):
     """The store was written with another embedder than the one given."""
-
     code = "embedder_mismatch"
 
 
@@ -222,7 +205,6 @@ def _require(ok: bool, message: str) -> None:
 
 class MemoryConfig(Record):
     """All settings; change some with `MemoryConfig()._replace(gate_link=0.5)`."""
-
     # Mechanisms; `bench.py ablation` shows what each adds.
     use_keyword: bool = True      # votes by rarity, exact phrases
     use_cosine: bool = True       # letters alike, or meaning by a model, in the rerank
@@ -281,17 +263,12 @@ class MemoryConfig(Record):
         return cls(promote_reinforcements=1, tau_episodic_d=7.0, tau_semantic_d=60.0,
                    backups_keep=3)
 
-    @staticmethod
-    def _range(name: str, kind: type) -> tuple[float, float]:
-        if "tau_" in name:
-            return 1e-6, math.inf
-        return (0 if name.endswith("_keep") else 1, 1e9) if kind is int else (0, 1)
-
     def checked(self) -> MemoryConfig:
         """Itself; raises InvalidInput where a value is outside its range."""
         for name, default in self._defaults.items():
             value, kind = getattr(self, name), float if default is None else type(default)
-            low, high = self._range(name, kind)
+            low, high = (1e-6, math.inf) if "tau_" in name else (0, 1) if kind is not int else (
+                0 if name.endswith("_keep") else 1, 1e9)
             fits = type(value) is bool if kind is bool else (
                 type(value) in (kind, int) and low <= value <= high)
             takes = "true or false" if kind is bool else f"a number from {low:g} to {high:g}"
@@ -305,7 +282,6 @@ class MemoryConfig(Record):
 
 class Decision(Record):
     """What the novelty gate did with a text, and why."""
-
     action: str                   # "create", "link" or "reinforce"
     target_id: int | None         # the neighbour that decided, where there is one
     related_ids: tuple[int, ...]  # every trace that the new one was linked to
@@ -317,7 +293,6 @@ class Decision(Record):
 
 class WriteResult(Record):
     """What `remember` and `revise` return; the text is committed when this exists."""
-
     memory_id: int
     created: bool
     decision: Decision
@@ -325,7 +300,6 @@ class WriteResult(Record):
 
 class Item(Record):
     """One recalled trace with its evidence."""
-
     memory_id: int
     text: str
     kind: str
@@ -356,7 +330,6 @@ class Item(Record):
 
 class RecallPacket(Record):
     """The answer to a cue: hits in `items`, best first; what came along in `context`."""
-
     query: str
     items: tuple[Item, ...]
     context: tuple[Item, ...]
@@ -368,8 +341,6 @@ class RecallPacket(Record):
 
 def epoch(value: object, name: str = "when") -> float:
     """Epoch seconds of an epoch number, a datetime or ISO 8601 text; without a zone UTC is meant.
-
-    Raises InvalidInput for anything else and outside the years 1 to 9999.
 
     >>> epoch("2031-04-02") == epoch("2031-04-02T00:00:00+00:00") == epoch(1932854400)
     True
@@ -387,11 +358,7 @@ def epoch(value: object, name: str = "when") -> float:
 
 
 def day_of(at: float) -> str:
-    """The UTC date of epoch seconds as YYYY-MM-DD; "unknown date" where there is none.
-
-    >>> day_of(0.0), day_of(float("nan"))
-    ('1970-01-01', 'unknown date')
-    """
+    """The UTC date of epoch seconds as YYYY-MM-DD; "unknown date" where there is none."""
     try:
         return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d")
     except (ValueError, OverflowError, OSError, TypeError):
@@ -481,8 +448,7 @@ _SLAVIC = Regex("(.{3,}?)(?:(?:[ыиая]ми|[ое]го|[ое]му|[аяиь]я
                 "|[ыиая]х|[ое]в|и(?:ями|ях|ем|ям|ей|и)|[аяоеуюиыьй]|л[аои]?|т[ьи]|[еиуюая]т|[еи]шь"
                 "|[еи]те)(?:ся|сь)?|ся|сь)")
 # Letters of a stem at most: with inflection off, the cap does a derivational stemmer's work in any
-# language (nation/national).  Snowball .788 / .579, this .789 / .575, no cap .779 / .572; Spanish
-# Snowball .966, this .966; Russian .959, this .960.
+# language (nation/national).  Snowball .788 / .579, this .789 / .575, no cap .779 / .572.
 _CAP = 6
 
 
@@ -524,11 +490,9 @@ def stem(word: str) -> str:
     if word in STOP or len(word := _IRREGULAR.get(word, word)) < 4:
         return word
     if "\u0400" <= word[0] <= "\u04ff":
-        match = _SLAVIC.fullmatch(word)
-        cut = match[1] if match else word
+        cut = (match[1] if (match := _SLAVIC.fullmatch(word)) else word)[:_CAP]
     else:
-        cut = _latin(word[:40])
-    cut = cut[:_CAP]
+        cut = _latin(word[:40])[:_CAP]
     return f"{cut}'" if cut in STOP else _MONTH_STEMS.get(cut, cut)  # "note" is not "not"
 
 
@@ -543,27 +507,17 @@ def _latin(word: str) -> str:
         word = match[1]
         if len(word) > 3 and word[-1] == word[-2] and word[-1] not in "lsz":
             word = word[:-1]
-    match = _ROMANCE.fullmatch(word)
-    word = match[1] if match else word
+    if match := _ROMANCE.fullmatch(word):
+        word = match[1]
     soft = len(word) > 3 and (word[-1] == "i" or word[-1] == "y" and word[-2] not in "aeiou")
     return word[:-1] if soft else word  # party, not deploy
 
 
 def tokens(text: str) -> list[str]:
-    """The text's tokens in order, case kept: words, identifiers, unspaced runs, single signs.
-
-    >>> tokens("Set retryBudgetMs=1,500 in C++; 我爱你 ok?")
-    ['Set', 'retryBudgetMs=1', ',', '500', 'in', 'C++', ';', '我爱你', 'ok', '?']
-    """
+    """The text's tokens in order, case kept: words, identifiers, unspaced runs, single signs."""
     if not text.isascii():
         text = _RUN.sub(r" \1 ", _compose(text))
     return list(_TOKEN.findall(text))
-
-
-def _run(token: str) -> tuple[str, ...]:
-    """Bigrams of a run, and its Han and Hangul signs singly for a one-sign cue."""
-    run = _low(token)
-    return (*(run[i:i + 2] for i in range(len(run) - 1)), *_WHOLE_SIGN.findall(run)) or (run,)
 
 
 def _numeral(token: str) -> tuple[str, ...]:
@@ -592,8 +546,9 @@ def _identifier(token: str) -> tuple[str, ...]:
 
 def _expand(token: str) -> tuple[str, ...]:
     """The index terms of one token; a sign has none unless it is an emoji."""
-    if _RUN.match(token):
-        return _run(token)
+    if _RUN.match(token):  # bigrams, and Han and Hangul signs singly for a one-sign cue
+        run = _low(token)
+        return (*(run[i:i + 2] for i in range(len(run) - 1)), *_WHOLE_SIGN.findall(run)) or (run,)
     if len(token) == 1 and not (token.isalnum() or token == "_"):
         return (token,) if _EMOJI.match(token) else ()
     if "'" in token:
@@ -618,10 +573,8 @@ def _look_up(token: str) -> tuple[str, ...]:
 def terms(text: str) -> list[str]:
     """Index terms in order, stop words among them; the bare signs when there is nothing else.
 
-    >>> terms("She didn't read https://a.io/x on RETRY_BUDGET_MS or retryBudgetMs")[7:]
-    ['retrybudgetms', 'retr', 'budget', 'ms', 'or', 'retrybudgetms', 'retr', 'budget', 'ms']
-    >>> terms("北京市 🎉"), terms("?!")
-    (['北京', '京市', '北', '京', '市', '🎉'], ['?', '!'])
+    >>> terms("RETRY_BUDGET_MS"), terms("北京市"), terms("?!")
+    (['retrybudgetms', 'retr', 'budget', 'ms'], ['北京', '京市', '北', '京', '市'], ['?', '!'])
     """
     return list(_terms(text))
 
@@ -635,11 +588,7 @@ def _terms(text: str) -> tuple[str, ...]:
 
 
 def content(text: str) -> list[str]:
-    """The terms that are indexed and looked up: without stop words, or all when all are stop words.
-
-    >>> content("What did the cats eat?"), content("to be or not to be")[:2]
-    (['cat', 'eat'], ['to', 'be'])
-    """
+    """The terms that are indexed and looked up: without stop words, or all where all are such."""
     every = terms(text)
     return [t for t in every if t not in STOP] or every
 
@@ -651,7 +600,6 @@ def content(text: str) -> list[str]:
 
 class EmbeddingProvider(Protocol):
     """What realMemory asks of an embedder."""
-
     name: str                       # recorded in the store; another name is refused
     recommended_thresholds: Mapping[str, float]  # cosines: "background" of strangers, "related"
 
@@ -667,16 +615,10 @@ class EmbeddingProvider(Protocol):
 
 
 class HashingEmbedder:
-    """Signed feature hashing (Weinberger et al. 2009) of stems and character n-grams.
-
-    >>> e = HashingEmbedder(); e.embed("The cache is warm!") == e.embed("the cache is warm")
-    True
-    """
-
+    """Signed feature hashing (Weinberger et al. 2009) of stems and character n-grams."""
     recommended_thresholds: Mapping[str, float] = {"background": 0.03, "related": 0.29}
 
     def __init__(self, dim: int = 512) -> None:
-        """Raises InvalidInput where `dim` is not a whole number from 32 to 65,536."""
         _require(isinstance(dim, int) and 32 <= dim <= 65_536,
                  f"dim={_shown(dim)} is not a whole number from 32 to 65536")
         self.dim, self.name = dim, f"hashing-{ANALYSER}-{dim}"
@@ -706,13 +648,9 @@ def _word_features(word: str, dim: int) -> tuple[tuple[int, float], ...]:
 
 
 class FastEmbedProvider:
-    """A sentence-transformer through the optional package `fastembed`, loaded at first use.
-
-    The default model knows some fifty languages; 384-d, texts past 128 tokens are cut.  What the
-    cache lacks is fetched only with `download=True`, which is told on stderr.  Where the name of
-    the model, or of the folder `model_path`, says e5, texts get the prefixes it was trained with.
-    """
-
+    """A sentence-transformer through the optional package `fastembed`, loaded at first use; one
+    whose name, or folder, says e5 gets texts with the prefixes that it was trained with.  What the
+    cache lacks is fetched only with `download=True`, which is told on stderr."""
     MODEL = "sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2"
     recommended_thresholds: Mapping[str, float] = {"background": 0.10, "related": 0.45}
 
@@ -781,7 +719,6 @@ class FastEmbedProvider:
 class CallableEmbedder:
     """Any function as a provider, of a text to a vector or of a list of texts to their vectors;
     its first vector tells which it is, and the dimension."""
-
     recommended_thresholds: Mapping[str, float] = {"background": 0.0, "related": 0.4}
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
@@ -833,10 +770,8 @@ _SHOWN = Regex(r"^\[(?:image|photo|picture|video|audio|file|attachment): .*\]$",
 
 def embedded_text(text: str, speaker: str | None,
                   before: tuple[str, str | None] | None = None) -> str:
-    r"""What of a trace a model gets to read: who said what, after what, without picture captions.
-
-    Captions say what somebody else saw and make models rank worse; the turn before (its text and
-    speaker) takes LoCoMo R@10 from .810 to .822.
+    r"""What of a trace a model gets to read: who said what, after what (LoCoMo R@10 .810 to .822),
+    without picture captions, which make models rank worse.
 
     >>> embedded_text("Look!\n[image: a red kite]", "Ann", ("What is it?", "Bob"))
     'Ann said, "Look!" (after Bob said, "What is it?")'
@@ -849,22 +784,14 @@ def embedded_text(text: str, speaker: str | None,
 
 
 def unit_vector(vector: Sequence[float]) -> list[float]:
-    """The vector at length 1; zeros stay zeros.  Raises InvalidInput for NaN and infinity.
-
-    >>> unit_vector([3.0, 4.0])
-    [0.6, 0.8]
-    """
+    """The vector at length 1; zeros stay zeros."""
     norm = math.hypot(*vector)
     _require(math.isfinite(norm), "the embedder returned a vector with NaN or infinity")
     return [x / norm for x in vector] if norm else list(vector)
 
 
 def quantised(vector: Sequence[float]) -> tuple[float, bytes]:
-    """(scale, int8 bytes) of a vector; cosines are off by less than .005.
-
-    >>> scale, data = quantised([0.5, -1.0]); [round(x * scale, 2) for x in array("b", data)]
-    [0.5, -1.0]
-    """
+    """(scale, int8 bytes) of a vector; cosines are off by less than .005."""
     scale = max((abs(x) for x in vector), default=0.0) / 127 or 1.0
     return scale, array("b", [round(x / scale) for x in vector]).tobytes()
 
@@ -882,9 +809,8 @@ def quantised_cosine(a: Sequence[Any], b: Sequence[Any]) -> float:
 # index that is never rebuilt: a write costs O(k).  Weaker pointers for the words of the session
 # neighbours and the date moved recall@10 on real dialogue by 7 to 8 points.
 # A pointer is one 32-bit number, id << 8 | impact: a bucket is one sorted array that SQLite hands
-# over as it is, a look-up is a bisection, and ids reach 16.7 million.  At 100,000 traces a whole
-# recall takes 5 ms, FTS5's bm25 over the OR of the same words 84, a numpy scan of 384-d vectors
-# 11.5 (`python bench.py scale 100000`).
+# over as it is, a look-up is a bisection, and ids reach 16.7 million.  At 100,000 traces a recall
+# takes 5 ms, FTS5's bm25 over the OR of the same words 84 (`python bench.py scale 100000`).
 
 UNIT_BITS = 22
 N_UNITS = 1 << UNIT_BITS
@@ -907,25 +833,19 @@ def unit_of(term: str) -> int:
 
 
 class VotingIndex:
-    """Buckets of pointers by (scope, unit), read on demand through `load` and kept current.
-
-    `load(scope_id, unit)` returns the stored pointers as the bytes of two array("I"): the first
-    sorted with one pointer a trace, the second what came later (a successor's words) for traces of
-    the first, in any order.  In a bucket they are one: impacts are added.
-    """
-
+    """Buckets of pointers by (scope, unit), kept current.  `load(scope_id, unit)` returns the bytes
+    of two array("I"): pointers sorted, one a trace, and what came later (a successor's words) for
+    those traces, in any order, to be added to them."""
     CACHED = 8_000_000  # pointers kept in memory (32 MB) before all are dropped
 
     def __init__(self, load: Callable[[int, int], tuple[bytes, bytes]]) -> None:
         self._load = load
-        self._buckets: dict[int, array[int]] = {}  # by scope << UNIT_BITS | unit, as below
-        self._waiting: dict[int, list[int]] = {}
-        self._held = 0
+        self.clear()
 
     def clear(self) -> None:
         """Forget everything; buckets are read again when asked for."""
-        self._waiting.clear()
-        self._buckets.clear()
+        self._buckets: dict[int, array[int]] = {}  # by scope << UNIT_BITS | unit, as below
+        self._waiting: dict[int, list[int]] = {}
         self._held = 0
 
     def extend(self, scope: int, change: array[int]) -> None:
@@ -955,8 +875,7 @@ class VotingIndex:
         bucket = self._buckets.get(key)
         if bucket is None:
             if self._held > self.CACHED:
-                self._buckets.clear()
-                self._held = 0
+                self._buckets, self._held = {}, 0
             stored, late = self._load(scope, unit)
             bucket = self._buckets[key] = array("I", stored)
             _add_pointers(bucket, [*array("I", late), *self._waiting.get(key, ())])
@@ -975,11 +894,8 @@ class VotingIndex:
 
     def kin(self, units: Sequence[int], scopes: Sequence[int], *, rarest: int,
             most: int) -> list[tuple[int, int]]:
-        """(units shared, id) of the traces that share most with a text, most first.
-
-        About KIN_BUDGET pointers of the `rarest` units single out `most` candidates, which are
-        looked up in all buckets.
-        """
+        """(units shared, id) of the traces that share most with a text, most first: `most`, by
+        about KIN_BUDGET pointers of the `rarest` units."""
         found = sorted([bucket for scope in scopes for unit in units
                         if (bucket := self.bucket(scope, unit))], key=len)
         votes, budget = dict[int, float](), KIN_BUDGET
@@ -1001,20 +917,13 @@ class VotingIndex:
 
     def vote(self, cue: Mapping[int, float], scopes: Sequence[int], *, budget: int = 3_000,
              limit: int = 128, only: frozenset[int] | None = None) -> dict[int, float]:
-        """The `limit` traces with most votes for a cue: {id: summed weight * SATURATION[impact]}.
-
-        `cue` maps unit to weight; `only` names the traces that may be voted for.  The rarest units
-        are summed whole; once `budget` pointers were, the commoner ones only raise the best
-        `limit`.  O(budget + limit * units).
-        """
-        found = []
-        for unit, weight in cue.items():
-            buckets = [bucket for scope in scopes if (bucket := self.bucket(scope, unit))]
-            if buckets:
-                found.append((sum(map(len, buckets)), weight, buckets))
-        found.sort(key=lambda unit: unit[0])
+        """The `limit` traces, of `only`, with most votes: {id: summed weight * SATURATION[impact]}.
+        The rarest units are summed whole; once `budget` pointers were, the commoner ones only raise
+        the best `limit`.  O(budget + limit * units)."""
+        found = [(sum(map(len, buckets)), weight, buckets) for unit, weight in cue.items()
+                 if (buckets := [bucket for s in scopes if (bucket := self.bucket(s, unit))])]
         votes: dict[int, float] = {}
-        for size, weight, buckets in found:
+        for size, weight, buckets in sorted(found, key=lambda one: one[0]):
             gain = [weight * share for share in SATURATION]
             if not votes or size <= budget:
                 budget -= size
@@ -1043,10 +952,8 @@ def _most(votes: dict[int, float], limit: int) -> dict[int, float]:
 
 
 def pointer_group(ident: int, impacts: Mapping[int, float], own: Iterable[str]) -> array[int]:
-    """What a trace adds to the index, as array("I"): its id, n, and n times unit << 8 | impact.
-
-    `impacts` is {unit: weighted term frequency}, `own` the words that the trace holds itself.
-    """
+    """What a trace adds to the index: its id, n, and n times unit << 8 | impact, of {unit: weighted
+    term frequency} and the words that it holds itself."""
     held = set(map(unit_of, own))
     return array("I", [ident, len(impacts), *[
         unit << 8 | impact_byte(impact, unit in held) for unit, impact in impacts.items()]])
@@ -1054,21 +961,13 @@ def pointer_group(ident: int, impacts: Mapping[int, float], own: Iterable[str]) 
 
 @lru_cache(maxsize=16_384)
 def impact_byte(x: float, own: bool = True) -> int:
-    """The byte of a weighted term frequency; the lowest bit says that the trace itself holds it.
-
-    >>> round(IMPACT[impact_byte(1.0)], 1), impact_byte(1.0) - impact_byte(1.0, own=False)
-    (1.0, 1)
-    """
+    """The byte of a weighted term frequency; the lowest bit says that the trace itself holds it."""
     level = round(math.log(max(x, 0.001)) * 13.6518 + 94.304)  # log base 1.076 of x / .001
     return min(127, level) << 1 | own
 
 
 def impact_of(bucket: array[int], ident: int) -> int:
-    """The impact byte of trace `ident` in a sorted bucket, 0 where it has none.  O(log n).
-
-    >>> impact_of(array("I", [5 << 8 | 100, 9 << 8 | 7]), 5)
-    100
-    """
+    """The impact byte of trace `ident` in a sorted bucket, 0 where it has none.  O(log n)."""
     at = bisect_left(bucket, ident << 8)
     return bucket[at] & 255 if at < len(bucket) and bucket[at] >> 8 == ident else 0
 
@@ -1093,10 +992,9 @@ def _add_pointers(bucket: array[int], pointers: Iterable[int]) -> array[int]:
 
 
 # === 8. Assembly graph (L2) =======================================================================
-# Links bind assemblies: turns said one after the other (stronger forward than back, and falling
-# with the gap, for activation fades by the step: spike-timing-dependent plasticity), texts the gate
-# found related, traces recalled and rewarded together.  A new link is *eligible*: used at a
-# discount until sleep commits it (synaptic tagging, Frey & Morris 1997).
+# Links bind assemblies: turns said one after the other (stronger forward than back, falling with
+# the gap: spike-timing-dependent plasticity), related texts, traces recalled and rewarded together.
+# A new link is *eligible*: discounted until sleep commits it (tagging, Frey & Morris 1997).
 
 Links = dict[int, dict[int, float]]  # weights in (0,1] by source and target
 
@@ -1110,10 +1008,8 @@ def bind(links: Links, source: int, target: int, weight: float) -> None:
 
 def spread(links: Links, seeds: Mapping[int, float], *, hops: int, decay: float,
            ) -> dict[int, float]:
-    """Activation that reaches other traces from `seeds` (id: activation) in `hops` steps.
-
-    What a trace passes on is shared among its links once these sum to more than 1, so that hubs do
-    not win.
+    """Activation that reaches other traces from `seeds` (id: activation) in `hops` steps; shared
+    among links that sum to more than 1, so that hubs do not win.
 
     >>> spread({1: {2: 0.5}, 2: {3: 0.5}}, {1: 1.0}, hops=2, decay=0.5)
     {2: 0.25, 3: 0.0625}
@@ -1145,7 +1041,6 @@ _Words = tuple[str, ...]
 
 class Comparison(Record):
     """What two texts are to each other, the share of content in common, and why."""
-
     relation: str  # "same", "similar", "update", "contradiction" or "different"
     overlap: float
     reason: str
@@ -1153,7 +1048,6 @@ class Comparison(Record):
 
 class Facts(Record):
     """One text analysed for comparison."""
-
     raw: _Words            # tokens as written, without punctuation
     plain: _Words          # the same folded: equal means same
     words: _Words          # the same in one spelling: phrases, quantities, no articles
@@ -1278,11 +1172,7 @@ def _quantity(amount: re.Match[str], lang: str) -> str:
 
 
 def facts(text: str) -> Facts:
-    """The text analysed for any number of comparisons; O(length).
-
-    >>> facts("Limit: 25 MB").words == facts("limit is 25 megabytes").words
-    True
-    """
+    """The text analysed for any number of comparisons; O(length)."""
     every = tokens(text if text.isascii() else text.translate(_RAISED))
     units = frozenset(terms(text))
     if not text.isascii():  # unspaced scripts sign by sign
@@ -1304,11 +1194,8 @@ def facts(text: str) -> Facts:
 
 
 def _agree(ours: Sequence[str], theirs: Sequence[str]) -> bool:
-    """Whether no word has other capitals in the other text.
-
-    They say nothing at the start, and in a text all in capitals, or all small beside one that
-    starts with a capital.
-    """
+    """Whether no word has other capitals in the other text, but at the start, or where a text is
+    all in capitals, or all small beside one that starts with a capital."""
     if any("".join(one).islower() and other[0][:1].isupper() or "".join(one).isupper()
            for one, other in ((ours, theirs), (theirs, ours))):
         return True
@@ -1337,8 +1224,7 @@ def _fronted(front: _Words, back: _Words, known: Facts) -> bool:
     role = roles.get(front[0], "")
     if role not in ("mark", "time") or roles.get(first) == "drop" or first.endswith("ly"):
         return False                    # "the on-call rota", "daily reports"
-    shortest = 2 if role == "mark" else 1
-    return any(back == front[at:] + front[:at] for at in range(shortest, len(front)))
+    return any(back == front[at:] + front[:at] for at in range(1 + (role == "mark"), len(front)))
 
 
 def _alike(new: Facts, old: Facts) -> bool:
@@ -1367,15 +1253,6 @@ def _opposed(left: list[str], right: list[str]) -> str:
         other.endswith(word) and other[:-len(word)] in _PREFIXES)), "")
 
 
-def _other_value(ours: Sequence[str], theirs: Sequence[str], first: str,
-                 other: str) -> tuple[str, str]:
-    """(relation, reason) of texts with other numbers or names; `first`, `other`: their starts."""
-    kind = "number" if all(word[:1].isdigit() for word in (*ours, *theirs)) else "value"
-    if first in ours and other in theirs:  # what comes first is told about
-        return "similar", f"about another {kind}: {first} / {other}"
-    return "update", f"{kind} differs: {' '.join(ours[:5])} / {' '.join(theirs[:5])}"
-
-
 def _difference(new: Facts, old: Facts, most: float) -> tuple[str, str]:
     """(relation, reason) of texts that are not the same; most: the larger share in common."""
     left, right, signs = _own(new, old), _own(old, new), new.signs ^ old.signs
@@ -1385,7 +1262,10 @@ def _difference(new: Facts, old: Facts, most: float) -> tuple[str, str]:
     ours, theirs = ([word for word in words if not word.isalpha() and word[:1] != "@"]
                     for words in (left, right))
     if ours and theirs and most > 0.45:
-        return _other_value(ours, theirs, new.words[0], old.words[0])
+        kind = "number" if all(word[:1].isdigit() for word in ours + theirs) else "value"
+        if new.words[0] in ours and old.words[0] in theirs:  # what comes first is told about
+            return "similar", f"about another {kind}: {new.words[0]} / {old.words[0]}"
+        return "update", f"{kind} differs: {' '.join(ours[:5])} / {' '.join(theirs[:5])}"
     if any(map(_CHANGES.match, left + right)):
         return "update", f"a change: {shown}"
     if most >= 0.3:
@@ -1405,11 +1285,7 @@ def _own(mine: Facts, other: Facts) -> list[str]:
 
 
 def compare(new: Facts, old: Facts) -> Comparison:
-    """What two texts are to each other; symmetric but for the order of the words in the reason.
-
-    >>> compare(facts("port is 8080"), facts("port is 8088")).reason
-    'number differs: 8080 / 8088'
-    """
+    """What two texts are to each other; symmetric but for the order of the words in the reason."""
     if (new.plain == old.plain or new.words == old.words or _alike(new, old)
             ) and _agree(new.raw, old.raw):
         kind = "words" if new.plain == old.plain else "content"
@@ -1421,17 +1297,9 @@ def compare(new: Facts, old: Facts) -> Comparison:
 
 
 def same_claim(ours: Facts, theirs: Facts) -> bool:
-    """Whether one of two similar texts may stand for the other where places are few.
-
-    They must agree in numbers, names, negation and quantifiers, and differ neither in order alone
-    nor in a single word on each side: that is how a value changes.
-
-    >>> def told(a, b): return same_claim(facts(a), facts(b))
-    >>> told("the scanner fails under 9 %", "failures of the scanner happen below 9 %")
-    True
-    >>> told("A calls B", "B calls A"), told("theme is dark", "theme is light")
-    (False, False)
-    """
+    """Whether one of two similar texts may stand for the other where places are few: they agree in
+    numbers, names, negation and quantifiers, and differ neither in order alone nor in a single word
+    on each side, for that is how a value changes ("the theme is dark", "... light")."""
     left, right = set(_own(ours, theirs)), set(_own(theirs, ours))
     if not left and not right:
         return ours.words == theirs.words or sorted(ours.plain) != sorted(theirs.plain)
@@ -1442,15 +1310,9 @@ def same_claim(ours: Facts, theirs: Facts) -> bool:
 
 
 def distance(mine: int, theirs: int, shared: int, *, spaced: bool = True) -> tuple[bool, float]:
-    """(whether two texts differ in a few words only, Dice share) of their distinct words.
-
-    Only such near twins can be the same or an update: without this 60 % of a manual's sentences
-    were called an update or contradiction of another, with it 9 %, and 98 % of real updates stay.
-    Where words are not `spaced`, bigrams count, so twice as many may differ.
-
-    >>> distance(5, 6, 4), distance(20, 20, 8)[0]
-    ((True, 0.7272727272727273), False)
-    """
+    """(whether two texts differ in a few words only, Dice share) of their distinct words; where not
+    `spaced`, of bigrams.  Only near twins can be the same or an update: without this 60 % of a
+    manual's sentences were called one of another, with it 9 %, and 98 % of real updates stay."""
     fewer, more = sorted((mine - shared, theirs - shared))
     few, many = (2, 4) if spaced else (4, 9)
     return shared > 0 and fewer <= few and more <= many, 2 * shared / (mine + theirs or 1)
@@ -1462,14 +1324,8 @@ def distance(mine: int, theirs: int, shared: int, *, spaced: bool = True) -> tup
 # not come back empty, yet nothing stays for ever untouched.
 
 def age_days(since: float, now: float, active: Sequence[int], idle: float) -> float:
-    """Effective age in days: those in `active` (days since 1970, sorted) count 1, others `idle`.
-
-    A time in the future, of no sense or unknown counts as now.
-
-    >>> age_days(1 * DAY_S, 11 * DAY_S, [2, 3], 0.2), age_days(5.0, 1.0, [], 0.2)
-    (3.6, 0.0)
-    """
-    if not 0 < since <= now:
+    """Effective age in days: those in `active` (days since 1970, sorted) count 1, others `idle`."""
+    if not 0 < since <= now:            # of the future, of no sense or unknown
         return 0.0
     span = (now - since) / DAY_S
     first = bisect_left(active, int(since // DAY_S) + 1)
@@ -1478,29 +1334,17 @@ def age_days(since: float, now: float, active: Sequence[int], idle: float) -> fl
 
 
 def retention(strength: float, age_d: float, tau_d: float) -> float:
-    """strength * exp(-age / tau), in [0,1]; falls with age, never above the strength.
-
-    >>> retention(0.8, 0.0, 30.0), retention(0.8, 30.0, 30.0) < 0.3, retention(0.8, 9e9, math.inf)
-    (0.8, True, 0.8)
-    """
+    """strength * exp(-age / tau), in [0,1]; falls with age, never above the strength."""
     return max(0.0, min(1.0, strength * math.exp(-age_d / tau_d)))
 
 
 def reinforced(strength: float, gain: float) -> float:
-    """Strength after one reinforcement: `gain` of the way to 1, so it saturates.
-
-    >>> reinforced(0.5, 0.3)
-    0.65
-    """
+    """Strength after one reinforcement: `gain` of the way to 1, so it saturates."""
     return strength + (1.0 - strength) * gain
 
 
 def rewarded(strength: float, reward: float, config: MemoryConfig) -> float:
-    """Strength after a reward in [-1,1]: its size counts both ways and nothing is beyond repair.
-
-    >>> c = MemoryConfig(); rewarded(rewarded(0.7, -1, c), 1, c) > 0.5
-    True
-    """
+    """Strength after a reward in [-1,1]: its size counts both ways and nothing is beyond repair."""
     if reward >= 0:
         return reinforced(strength, config.reward_gain * reward)
     return max(config.strength_min, strength * (1.0 + config.reward_gain * reward))
@@ -1923,14 +1767,11 @@ def scope_key(name: str) -> str:
 # === 11b. Extraction ==============================================================================
 # What a conversation states outright, found without a model: requests to remember, rules, wishes,
 # who the user is, decisions, dated events.  A wrong memory costs more than a missed one: a row of
-# the table holds where a sentence begins, and what is asked, quoted, supposed, denied, of others or
-# brought in as such is passed over.  A sentence stays in its own words, its speaker before it
-# where it says "I" ("User: I prefer tea"): each word changed would be a difference to the gate.
-# O(length).
+# the table holds where a sentence begins, and what is asked, quoted, supposed or of others is
+# passed over.  A sentence stays in its own words: each one changed is a difference to the gate.
 
 class Proposal(Record):
     """A fact or rule that a conversation states, on its way to the gate."""
-
     text: str                       # one sentence clear by itself, in the words of the message
     kind: str                       # "semantic", "procedural" or "episodic"
     sources: tuple[int, ...]        # ids of the messages that say so
@@ -1939,13 +1780,13 @@ class Proposal(Record):
 
 
 _DAYS = _table("""-2: the_day_before_yesterday позавчера anteayer; -1: yesterday вчера ayer;
-0: today сегодня hoy; 1: tomorrow завтра mañana; 2: the_day_after_tomorrow послезавтра
-pasado_mañana""")
-_SPANS = _table("""day: day days день дня дней día días; week: week weeks неделю недели недель
-неделе semana semanas; month: month months месяц месяца месяцев месяце mes meses; year: year years
-год года лет году año años; 0: monday понедельник lunes; 1: tuesday вторник martes; 2: wednesday
-среду miércoles; 3: thursday четверг jueves; 4: friday пятницу viernes; 5: saturday субботу sábado;
-6: sunday воскресенье domingo""")
+0: today сегодня hoy; 1: tomorrow завтра mañana manana; 2: the_day_after_tomorrow послезавтра
+pasado_mañana pasado_manana""")
+_SPANS = _table("""day: day days день дня дней día días dia dias; week: week weeks неделю недели
+недель неделе semana semanas; month: month months месяц месяца месяцев месяце mes meses; year: year
+years год года лет году año años ano anos; 0: monday понедельник lunes; 1: tuesday вторник martes;
+2: wednesday среду miércoles miercoles; 3: thursday четверг jueves; 4: friday пятницу viernes;
+5: saturday субботу sábado sabado; 6: sunday воскресенье domingo""")
 # How a relative date is put.
 _DATES = _table("""day: DAY; ago: NUM_SPAN_ago (NUM_)?SPAN_назад hace_NUM_SPAN; in: in_NUM_SPAN
 через_(NUM_)?SPAN dentro_de_NUM_SPAN; last: last_SPAN [вн]а?_прошл..?_SPAN (el|la)_SPAN_pasad[oa];
@@ -1957,15 +1798,9 @@ _PAST = Regex(r"\b(?:\w+ed|was|were|had|did|done|took|made|(?!недел)\w{2,}�
 
 
 @lru_cache(1)
-def _meant() -> dict[str, str]:
-    """_DAYS and _SPANS by the folded word."""
-    return {fold(word): name for word, name in {**_DAYS, **_SPANS}.items()}
-
-
-@lru_cache(1)
 def _dates() -> list[tuple[str, Regex]]:
-    """(how a relative date is meant, pattern of it), with accents or without; no "la mañana"."""
-    day, span, number = ("|".join(sorted({*words, *map(fold, words)}, key=len, reverse=True))
+    """(how a relative date is meant, pattern of it); no "la mañana"."""
+    day, span, number = ("|".join(sorted(words, key=len, reverse=True))
                          for words in (_DAYS, _SPANS, _NUMBERS))
     holes = {"DAY": f"(?P<of>{day})", "SPAN": f"(?P<of>{span})",
              "NUM": rf"(?P<n>\d{{1,4}}|an?|una?|{number})"}
@@ -1987,25 +1822,16 @@ def _moment(today: int, unit: str, n: int) -> tuple[str, int]:
 
 
 def dated(text: str, day: float) -> tuple[str, float | None]:
-    """The text with the date after each relative one, and the day's epoch where it names just one.
-
-    `day` is the epoch of the day on which it was said.  Weeks begin on Monday; "next Friday", "в
-    следующую пятницу" and "el próximo viernes" are that of the next week, "this coming Friday" the
-    first to come, "last Friday" the last one gone.
-
-    >>> sunday = epoch("2026-11-29")
-    >>> dated("We met yesterday", sunday)
-    ('We met yesterday (2026-11-28)', 1795824000.0)
-    >>> [dated(text, sunday)[0] for text in ("last week", "in 2 months", "через 3 дня")]
-    ['last week (week of 2026-11-16)', 'in 2 months (2027-01)', 'через 3 дня (2026-12-02)']
-    """
+    """The text, said at an epoch, with the date after each relative one, "yesterday (2026-11-28)";
+    the epoch of the day that it names, if one.  "Next Friday" is that of the next week."""
     days: set[int] = set()
     said_in_past = _PAST.search(text[:2_000])
 
     def mark(match: re.Match[str], how: str) -> str:
         groups, today = match.groupdict(), int(day // DAY_S)
-        unit, count = _meant()[fold(match["of"])], fold(groups.get("n") or "1")
-        n = int(_NUMBERS.get(count, count if count.isdigit() else "1"))
+        of, count = fold(match["of"]), fold(groups.get("n") or "1")
+        unit, n = _SPANS.get(of) or _DAYS[of], int(
+            _NUMBERS.get(count, count if count.isdigit() else "1"))
         if how == "in" and said_in_past or (
                 unit.isdigit() if how in ("ago", "in") else unit == "day" or (  # "my last day"
                     how == "coming" and not unit.isdigit())):
@@ -2031,8 +1857,7 @@ def dated(text: str, day: float) -> tuple[str, float | None]:
 
 
 # How a sentence of a group begins, by language; an indented line goes on with the one above.
-# ask: what follows is to be remembered; event: counts where a date
-# stands in it; name, city, email: slots.
+# ask: what follows is to be remembered; event: counts where a date stands; name, city, email: slots
 _BEGINNINGS = r"""
 ask en (?:remember|note|keep in mind|(?:don't|do not) forget)(?: that (?!time\b|day\b)|: )ASKED
 ask ru (?:запомни|име[йи](?:те)? в виду|учти|не забудь)(?:те)?(?:, пожалуйста)?(?:,? что |: )ASKED
@@ -2121,13 +1946,12 @@ _SLOTS = ("name", "city", "email")
 MOST_PROPOSALS = 5                  # of one message
 _LABELS = {"en": ("User", "User's name: "), "es": ("Usuario", "Nombre del usuario: "),
            "ru": ("Пользователь", "Имя пользователя: ")}
-# Words that take one another's place in a wish, so that "long answers" replaces "short answers".
-_AXES = _table("""@length: short brief long detailed
-краткие короткие подробные длинные cortas largas detalladas; @language: english russian spanish
-английски русски испански inglés ruso español; @indent: tabs spaces табы пробелы; @shade: dark
-light тёмная светлая; @hour: morning evening утром вечером; answer: answer reply response ответы
-respuestas; -: hate dislike stand ненавижу odio detesto; : prefer rather like love enjoy always over
-предпочитаю люблю обожаю всегда больше нравится prefiero siempre""")
+# Stems that take one another's place in a wish, so that "long answers" replaces "short answers".
+_AXES = _table("""@length: short brief long detail кратк коротк подроб длинн cort larg detall;
+@language: englis russ spanis англий русск испанс ingl rus espano; @indent: tab spac таб пробел;
+@shade: dark light темн светл; @hour: morn even утр вечер; answer: answ rep respon ответ respue;
+-: hat dislik stand ненави odi detest; : pref rath lik lov enjoy alway over предпо любл обожа всегд
+больш нрав prefie siempr""")
 _WORK = Regex(r"\b(?:you|answer|repl|respon|code|commit|test|report|format|bullet|list|tabs|ответ"
               r"|отвеча|код|коммит|отч[её]т|письм|спис|respuesta|código|informe)", re.I)
 _OWN_WORDS = Regex(r"\b(?:i|i'\w+|my|me|we|we'\w+|our|us|let's|я|мы|мне|меня|мо[йяиёею]\w*|наш\w*"
@@ -2176,8 +2000,7 @@ _BREAK = Regex(r"(?<=[.!?…])(?<!\b(?:Dr|Mr|St|.g|.e)\.)\s+|\s*\n\s*(?:(?:[-*�
 
 
 def _units(text: str) -> Iterator[str]:
-    """The sentences of a message, without code and cited lines; a long quotation is one sign.
-    What brings in words of others ends them, unless a cited block follows it."""
+    """The sentences of a message up to words of others; quotations, code, cited lines are \\0."""
     text = _QUOTATION.sub(lambda quote: "\0" if quote[0].count(" ") > 2 else quote[0],
                           _FENCED.sub("\n\0\n", text))
     told = False
@@ -2217,15 +2040,9 @@ def _stated(message: Item) -> Iterator[Proposal]:
                 yield proposal
 
 
-@lru_cache(1)
-def _axes() -> dict[str, str]:
-    """_AXES by the stem of the word."""
-    return {stem(fold(word)): name for word, name in _AXES.items()}
-
-
 def _topic(text: str) -> str | None:
     """What a short wish is about, with its choice left open; None where that is unknown."""
-    words = {_axes().get(word, word) for word in content(text)} - {""}
+    words = {_AXES.get(word, word) for word in content(text)} - {""}
     known = len(words) < 5 and any(word[0] == "@" for word in words)
     known = known and "-" not in words and "not" not in facts(text).signs   # chooses nothing
     return f"wish.{' '.join(sorted(words))}" if known else None
@@ -2249,28 +2066,14 @@ def _proposal(message: Item, group: str, lang: str, name: str, text: str) -> Pro
 
 
 def extracted(messages: Iterable[Item]) -> list[Proposal]:
-    """What messages state outright, in order; what is said twice once, at its last place.
-
-    Keys are those of one user, with the speaker's name where there is one: "user.city:ann".
-
-    >>> def told(*texts):
-    ...     return extracted(Item(i, text, "episodic", 0.0, 0.0, 1.0, "direct", GLOBAL, "user",
-    ...         None, 0.0, 0.0, 0.0, None, None, "", (), {}) for i, text in enumerate(texts))
-    >>> [(p.text, p.key) for p in told("Hi, my name is Ann and I live in Porto.")]
-    [("User's name: Ann", 'user.name'), ('User: I live in Porto', 'user.city')]
-    >>> [(p.text, p.kind, p.sources) for p in told("I prefer tabs.", "Ok", "i prefer tabs")]
-    [('User: I prefer tabs', 'procedural', (0, 2))]
-    >>> told("Do I prefer tea?", "If I preferred tea...", "She said I prefer tea", "> I prefer tea")
-    []
-    """
+    """What messages state outright, in order; what is said twice once, at its last place."""
     found: dict[object, Proposal] = {}
     for message in messages:
         if message.origin == "user" and message.trusted and not suspicion(message.text):
             for proposal in islice(_stated(message), MOST_PROPOSALS):
                 words = facts(proposal.text).words
-                known = found.pop(words, proposal).sources
-                sources = dict.fromkeys(known + proposal.sources)
-                found[words] = proposal._replace(sources=tuple(sources))
+                sources = found.pop(words, proposal).sources + proposal.sources
+                found[words] = proposal._replace(sources=tuple(dict.fromkeys(sources)))
     return list(found.values())
 
 
@@ -2312,9 +2115,8 @@ SHORT_CUE, LONG_CUE = 4, 24         # terms up to which a cue is not cut, and a 
 FOCUS = 0.7                         # share of the best sentence's score that others need to stay
 ASKED = 2.0                         # factor of a question, and of the last sentence
 # Log-odds that a store holds an answer, by its best hit: constant, share of the cue's telling
-# words that the hit covers, share that no trace ever heard of; less the log of the traces, for
-# chance finds in proportion.  Then, that an answering store's hit is the right one: constant, its
-# share of the field.  Both from `bench.py calibrate` on LoCoMo dev.
+# words that the hit covers, share that no trace ever heard of; less the log of the traces.  Then,
+# that it is the right one: constant, its share of the field.  From `bench.py calibrate`.
 KNOWN = (2.97, 9.55, -4.39)
 RIGHT = (-2.91, 7.68)
 SMALL, LARGE = 100, 10_000  # traces within which a store's size tells
@@ -2330,13 +2132,8 @@ _MONTHS = [*dict.fromkeys(_MONTH_STEMS.values())]
 
 def add_impacts(into: dict[int, float], words: Sequence[str], weight: float, *,
                 by_length: bool = True) -> dict[int, float]:
-    """`into`, {unit: impact}, with what some words leave: term frequency over length, unsaturated
-    but for repetition, the n-th of a word counting 1/n: in a long text the impacts are too small to
-    saturate, and a common word said five times outvoted a rare one said once.
-
-    >>> round(sum(add_impacts({}, ["cache", "port", "disk"] * 5, 1.0).values()), 6)
-    6.85
-    """
+    """`into`, {unit: impact}, with what some words leave: term frequency over length, the n-th of a
+    word counting 1/n: said five times, a common one outvoted a rare one said once."""
     length, seen = min(BODY_LONG, len(words)), dict[int, int]()
     each = weight / (1 - BODY_B + BODY_B * length / BODY_MEAN) if by_length else weight
     for word in words:
@@ -2353,19 +2150,14 @@ def first_words(text: str) -> list[str]:
 
 
 def date_words(at: float) -> list[str]:
-    """Day, month and year of a time as a cue would say them.
-
-    >>> date_words(0.0)
-    ['1', 'januar', '1970']
-    """
+    """Day, month and year of a time as a cue would say them: "1", "januar", "1970"."""
     found = re.fullmatch(r"(\d+)-(\d+)-(\d+)", day_of(at))
     return [str(int(found[3])), _MONTHS[int(found[2]) - 1], found[1]] if found else []
 
 
 def trace_impacts(words: Sequence[str], *, speaker: str | None = None, when: float | None = None,
                   before: Sequence[str] = (), after: Sequence[str] = ()) -> dict[int, float]:
-    """{unit: impact} of a trace: its content `words`, who said it, when, and the texts said before
-    and after it in its session (nearest first)."""
+    """{unit: impact} of a trace: of its words, who said it, when, and before and after what."""
     impacts = add_impacts({}, words, 1.0)
     if speaker:
         add_impacts(impacts, content(speaker), SPEAKER, by_length=False)
@@ -2380,8 +2172,7 @@ def trace_impacts(words: Sequence[str], *, speaker: str | None = None, when: flo
 
 
 def more_impacts(text: str, held: Collection[int], *, cue: bool = False) -> dict[int, float]:
-    """{unit: impact} that another wording of a trace, or a `cue` that it was rewarded for, adds to
-    the units that it held."""
+    """{unit: impact} that another wording, or a `cue` rewarded, adds to the units held."""
     words = content(text)
     impacts = add_impacts({}, list(dict.fromkeys(words))[:LONG_CUE], LEARNED, by_length=False) if (
         cue) else add_impacts({}, words, 1.0)
@@ -2389,17 +2180,12 @@ def more_impacts(text: str, held: Collection[int], *, cue: bool = False) -> dict
 
 
 def whole_of(words: Iterable[str]) -> int:
-    """A number of a text's content words as a whole: whoever says the same again is found by it.
-
-    >>> whole_of(["port", "8080", "is"]) == whole_of(["8080", "is", "port"])
-    True
-    """
+    """A number of a text's content words as a whole: whoever says the same again is found by it."""
     return zlib.crc32(" ".join(sorted(set(words))).encode("utf-8", "replace"))
 
 
 class Cue(Record):
     """An analysed cue."""
-
     text: str
     words: tuple[str, ...]  # distinct content terms, in order
 
@@ -2414,49 +2200,29 @@ def cue_of(query: str) -> Cue:
 
 
 def sentences(text: str, most: int = 24) -> list[str]:
-    """The sentences and lines of a cue, long ones in pieces of 20 words; the first and last ones
-    where there are more than `most`.
-
-    >>> sentences("You are helpful. Be brief! Q: which port?")
-    ['You are helpful.', 'Be brief!', 'Q: which port?']
-    """
+    """The sentences and lines of a cue, long ones in pieces; of too many the first and last."""
     found: list[str] = []
     for part in _SENTENCE_END.split(text if len(text) < 20_000 else text[:5_000] + text[-15_000:]):
         words = part.split()
         step = 20 if len(words) > 30 else max(1, len(words))
         found += [" ".join(words[at:at + step]) for at in range(0, len(words), step)]
-    found = [part for part in found if part]
     return found if len(found) <= most else found[:most // 3] + found[most // 3 - most:]
 
 
 def rarity(df: int, n: int) -> float:
-    """Weight of a unit that `df` of `n` traces hold (Sparck Jones 1972); > 0.
-
-    A small store says little about rarity: `n` counts as 100 at least.
-
-    >>> rarity(1, 1000) > rarity(50, 1000) > 0
-    True
-    """
+    """Weight of a unit that `df` of `n` traces (at least 100) hold (Sparck Jones 1972); > 0."""
     n = max(n, 100)
     return math.log(1 + max(0.0, n - df + 0.5) / (df + 0.5))
 
 
 def in_order(cue: Sequence[str], text: Sequence[str]) -> float:
-    """Share of a cue's neighbouring term pairs that stand so in a text, in [0,1]; stop words count.
-
-    >>> in_order(["not", "lit", "now"], ["lit", "not", "lit"]), in_order(["a"], ["a"])
-    (0.5, 0.0)
-    """
+    """Share of a cue's neighbouring term pairs, stop words among them, that stand so in a text."""
     pairs, there = (list(zip(words, words[1:], strict=False)) for words in (cue, text))
     return sum(map(set(there).__contains__, pairs)) / (len(pairs) or 1)
 
 
 def chance(weights: Sequence[float], evidence: Sequence[float], less: float = 0.0) -> float:
-    """The logistic of a constant and weighted evidence, `less` log-odds: a probability.
-
-    >>> chance((0.0, 1.0), [0.0]), chance((-2.0, 4.0), [1.0]) > chance((-2.0, 4.0), [0.9])
-    (0.5, True)
-    """
+    """The logistic of a constant and weighted evidence, `less` log-odds: a probability."""
     odds = weights[0] - less + sum(w * x for w, x in zip(weights[1:], evidence, strict=True))
     return 1 / (1 + math.exp(-odds))
 
@@ -2467,11 +2233,7 @@ def rivals_of(traces: int) -> float:
 
 
 def shares(scores: Sequence[float]) -> list[float]:
-    """Each score's share of the field: a near tie stays one, half as good counts a sixteenth.
-
-    >>> [round(share, 2) for share in shares([3.0, 1.5, 1.5])]
-    [0.89, 0.06, 0.06]
-    """
+    """Each score's share of the field: a near tie stays one, half as good counts a sixteenth."""
     top = max(scores, default=0.0) or 1.0
     powers = [(score / top) ** CONTRAST for score in scores]
     field = sum(nlargest(FIELD, powers)) or 1.0
@@ -2479,12 +2241,8 @@ def shares(scores: Sequence[float]) -> list[float]:
 
 
 class VectorScan:
-    """Quantised unit vectors of traces in memory, scanned exactly: O(n * dim) a cue.
-
-    numpy does it where an embedder brought it, on int8 rows turned to float32 a block at a time:
-    as fast as a float32 matrix at a quarter of the memory (int8 @ float32 is ten times slower).
-    """
-
+    """Quantised unit vectors of traces in memory, scanned exactly: O(n * dim) a cue; by numpy where
+    an embedder brought it, on int8 rows turned to float32 a block at a time."""
     BLOCK = 512  # rows that stay in the cache as float32
 
     def __init__(self) -> None:
@@ -2494,8 +2252,7 @@ class VectorScan:
         self._says = array("f")         # [0,1] how much a trace says for them: long ones are loud
 
     def extend(self, rows: Iterable[Sequence[Any]]) -> None:
-        """Take in (id, scope, id before it in its session, words, scale, int8 bytes) of traces,
-        ids ascending and above those held."""
+        """Take in (id, scope, id said before, words, scale, int8 bytes) of traces, ids rising."""
         for ident, scope, previous, n_words, scale, data in rows:
             before = self._at(previous or 0)
             if before >= 0:
@@ -2516,16 +2273,11 @@ class VectorScan:
              limit: int, only: frozenset[int] | None = None,
              context: bool = True) -> dict[int, tuple[float, float]]:
         """{id: (cosine, lift)} of the `limit` nearest traces in `scopes`, and of those in `also`.
-
-        The lift is the cosine in standard deviations above the mean of the scopes, which makes
-        models comparable, with a share of what the turns around the trace have; `only` as in
-        `vote`.
-        """
+        Lift: the cosine in standard deviations above the scopes' mean, which makes models
+        comparable, with a share of what the turns around have."""
         if not self.ids:
             return {}
-        numpy = sys.modules.get("numpy")
-        cosines, mean, spread, best = (self._by_numpy if numpy else self._by_hand)(
-            numpy, vector, scopes, limit, only)
+        cosines, mean, spread, best = self._scanned(vector, scopes, limit, only)
         found = {}
         for at in {*best, *(at for at in map(self._at, also) if at >= 0)}:
             lift = (float(cosines[at]) - mean) / spread
@@ -2535,9 +2287,20 @@ class VectorScan:
             found[self.ids[at]] = float(cosines[at]), lift
         return found
 
-    def _by_numpy(self, numpy: Any, vector: Sequence[float], scopes: Sequence[int], limit: int,
-                  only: frozenset[int] | None) -> tuple[Sequence[float], float, float, list[int]]:
+    def _scanned(self, vector: Sequence[float], scopes: Sequence[int], limit: int,
+                 only: frozenset[int] | None) -> tuple[Sequence[float], float, float, list[int]]:
         """Cosines of all, their mean and deviation in the scopes, places of the nearest."""
+        numpy = sys.modules.get("numpy")
+        if not numpy:
+            width, data = len(vector), self._data
+            cosines = [scale * sum(map(mul, vector, data[at * width:(at + 1) * width]))
+                       for at, scale in enumerate(self._scales)]
+            seen = [at for at, scope in enumerate(self._scopes) if scope in scopes]
+            mean = sum(cosines[at] for at in seen) / (len(seen) or 1)
+            spread = math.sqrt(sum((cosines[at] - mean) ** 2 for at in seen) / (len(seen) or 1))
+            nearest = nlargest(limit, (at for at in seen if only is None or self.ids[at] in only),
+                               key=cosines.__getitem__)
+            return cosines, mean, spread or 1.0, nearest
         rows = numpy.frombuffer(self._data, dtype=numpy.int8).reshape(len(self.ids), -1)
         cue = numpy.asarray(vector, dtype=numpy.float32)
         cosines = numpy.concatenate([rows[at:at + self.BLOCK].astype(numpy.float32) @ cue
@@ -2552,26 +2315,9 @@ class VectorScan:
         nearest = numpy.argpartition(numpy.where(seen, -cosines, 2), limit - 1)[:limit]
         return cosines, mean, spread or 1.0, nearest.tolist()
 
-    def _by_hand(self, _: Any, vector: Sequence[float], scopes: Sequence[int], limit: int,
-                 only: frozenset[int] | None) -> tuple[Sequence[float], float, float, list[int]]:
-        """The same without numpy."""
-        width, data = len(vector), self._data
-        cosines = [scale * sum(map(mul, vector, data[at * width:(at + 1) * width]))
-                   for at, scale in enumerate(self._scales)]
-        seen = [at for at, scope in enumerate(self._scopes) if scope in scopes]
-        mean = sum(cosines[at] for at in seen) / (len(seen) or 1)
-        spread = math.sqrt(sum((cosines[at] - mean) ** 2 for at in seen) / (len(seen) or 1))
-        best = nlargest(limit, (at for at in seen if only is None or self.ids[at] in only),
-                        key=cosines.__getitem__)
-        return cosines, mean, spread or 1.0, best
-
 
 def speaker_factors(cue: Cue, speakers: Iterable[str | None]) -> dict[str, float]:
-    """Factors by speaker: whom the cue names, or which role of a user/assistant chat it asks about.
-
-    >>> speaker_factors(cue_of("What did Ann paint?"), ["Ann", "Bob"])
-    {'Ann': 1.5}
-    """
+    """Factors by speaker: whom the cue names, or which role of a chat it asks about."""
     present = {speaker for speaker in speakers if speaker}
     if {"user", "assistant"} <= present:
         return {"assistant" if ASKS_ASSISTANT.search(cue.text) else "user": USER}
@@ -2582,14 +2328,7 @@ def speaker_factors(cue: Cue, speakers: Iterable[str | None]) -> dict[str, float
 
 def word_salad(text: str) -> bool:
     """Whether a text lists words to be found by them instead of saying something: 20 of them with
-    hardly a function word, and no marks between or the same ones again and again.
-
-    >>> word_salad("vpn login vpn setup vpn help connect vpn how to vpn client " * 2)
-    True
-    >>> word_salad("The VPN client is installed from the portal, which needs the hardware token of "
-    ...            "the owner; it drops after eight hours and has to be connected again.")
-    False
-    """
+    hardly a function word, and no marks between or the same ones again and again."""
     every = terms(text)
     own = [term for term in every if term not in STOP]
     marks = len(re.findall(r"[^\w\s]", text))
@@ -2597,10 +2336,6 @@ def word_salad(text: str) -> bool:
         25 * marks < len(every) or len(own) < 100 and 3 * len(set(own)) < 2 * len(own))
 
 
-def letter_grams(cue: Cue) -> set[str]:
-    """The 4-grams of a cue's longer content words: they see through typos, endings, compounds."""
-    words = {w for w in re.findall(r"\w{4,}", cue.text[:2_000].lower()) if w not in STOP}
-    return {word[i:i + 4] for word in words for i in range(len(word) - 3)}
 
 
 # === 13. SQL and migrations =======================================================================
@@ -3810,7 +3545,6 @@ class _Brain:
     """An open brain without its verbs."""
 
     def __init__(self, store: TraceStore, config: MemoryConfig, clock: Callable[[], float]) -> None:
-        """Use `Hippocampus.open`."""
         self.store, self.config, self.clock = store, config, clock
         self.session_id: str | None = None  # given to writes that name none
         self.turned_off = ""  # why meaning is off, where it is
@@ -3819,12 +3553,8 @@ class _Brain:
         # Journal entries: time, kind, scope, data, last event seen when it was made.
         self._waiting: list[tuple[Any, ...]] = []
 
-    # --- embedder ---
-
     def settle_embedder(self, given: object) -> None:
         """Record a given embedder in a store without traces; refuse another one in a used store."""
-        if given is None:
-            return
         self._embedder = chosen = provider(given)
         with self.store.reading():
             other = self._other_than(chosen)
@@ -3839,8 +3569,7 @@ class _Brain:
                 self._record(chosen)
 
     def _other_than(self, chosen: EmbeddingProvider) -> str:
-        """What else wrote the store: another name, or (each lambda has the same) another function
-        of the same one; else ""."""
+        """What else wrote the store, "" if nothing: another name, or another "<lambda>"."""
         recorded, said = self.store.meta("embedder"), getattr(chosen, "probe", None)
         before = json.loads(self.store.meta("probe", "null"))
         same = not (before and said) or sum(map(mul, before, said)) >= 0.98
@@ -3855,8 +3584,8 @@ class _Brain:
         self._embedder, self.store.embedder = chosen, chosen.name
 
     def thresholds(self) -> dict[str, tuple[float, str]]:
-        """Cosines by name, and whether the provider says so, the store (its own background; what is
-        related moves with it) or the configuration.  Loads no model."""
+        """Cosines by name, and who says so: the provider, the store's own background (what is
+        related moves with it), or the configuration.  Loads no model."""
         known = self._embedder or recorded_provider(self.store.meta("embedder"))
         said = {"background": 0.0, "related": 0.4, **getattr(known, "recommended_thresholds", {})}
         ground, related, origin = said["background"], said["related"], "provider"
@@ -3901,8 +3630,6 @@ class _Brain:
             return None
         return None if isinstance(self.embedder, HashingEmbedder) else self.embedder
 
-    # --- journal of recalls ---
-
     def note(self, at: float, op: str, scope_id: int | None, data: dict[str, object]) -> None:
         """Keep a journal entry for the next write; 64 are written if that needs no wait."""
         self._waiting.append((at, op, scope_id, data, self.store.seen))
@@ -3940,10 +3667,9 @@ class _Brain:
     def _journal(self, entries: Sequence[tuple[Any, ...]]) -> None:
         """Write entries, and bind what came together."""
         store = self.store
-        gone: set[int] = set()  # words that only traces held which were forgotten meanwhile
-        for event in store.rows("SELECT data FROM events WHERE seq > ? AND op = 'forget'",
-                                min(entry[4] for entry in entries)):
-            gone.update(json.loads(event["data"])["units"])
+        gone = {unit for event in store.rows(  # of words that only traces held, forgotten meanwhile
+            "SELECT data FROM events WHERE seq > ? AND op = 'forget'",
+            min(entry[4] for entry in entries)) for unit in json.loads(event["data"])["units"]}
         for at, op, scope_id, data, _ in entries:
             ids = data.get("ids", ())
             rows = store.traces(ids)
@@ -3989,11 +3715,7 @@ def brain_folder(path: str, namespace: str | None) -> str:
 
 
 def id_list(value: object, name: str) -> tuple[int, ...]:
-    """Distinct ids in order, of an int, "12", "#12", "1,2", "[1, 2]" or an iterable of such.
-
-    >>> id_list("[3, 4]", "ids") == id_list(["#3", 4, 3.0], "ids") == id_list("3,4", "ids")
-    True
-    """
+    """Distinct ids in order, of an int, "12", "#12", "1,2", "[1, 2]" or an iterable of such."""
     if isinstance(value, str):
         value = re.findall(r"[^\s,;\[\]()]+", value)
     ids: list[int] = []
@@ -4496,7 +4218,6 @@ def _verdict(decision: Decision) -> str:  # in the journal
 
 class _Hit:
     """One candidate with its evidence while a recall runs."""
-
     votes = score = cosine = lift = meant = covered = share = 0.0
     known = confidence = 0.0  # chances: of any answer, of this one
     again = False  # another wording of a better hit
@@ -4507,22 +4228,6 @@ class _Hit:
         self.row = row
         self.why: list[str] = []
         self.through: list[int] = []  # superseded traces it was found through
-
-
-def _session_means(hits: Iterable[_Hit]) -> dict[str, float]:
-    """A third of the sum of each session's three best scores."""
-    sessions: dict[str, list[float]] = {}
-    for hit in hits:
-        if hit.row["session_id"]:
-            sessions.setdefault(hit.row["session_id"], []).append(hit.score)
-    return {name: sum(nlargest(3, scores)) / 3 for name, scores in sessions.items()}
-
-
-def _trust_in(row: sqlite3.Row) -> float:
-    """The factor of a trace's score for where it comes from."""
-    if row["quarantined"]:
-        return DOUBTED
-    return 1.0 if row["origin"] in TRUSTED else UNTRUSTED
 
 
 class _Recall:
@@ -4544,10 +4249,8 @@ class _Recall:
         self.focusable = len(parts) > 1 and not focus  # another look may find more
         if focus:
             self._focus(parts)
-        self.weights = self._weights()
-        self.telling = [(word, weight, [self.store.index.bucket(scope, unit_of(word))
-                                        for scope in self.filled])
-                        for word, weight in self.weights.items()]
+        self.telling = self._told()
+        self.weights = {word: weight for word, weight, _ in self.telling}
         rarest = nlargest(TELLING, self.telling, key=lambda one: one[1])
         self.whole = sum(weight for _, weight, _ in rarest)
         self.unheard = sum(weight for _, weight, buckets in rarest if not any(buckets)) / (
@@ -4559,35 +4262,35 @@ class _Recall:
         self.ground, self.related = 0.0, 1.0
 
     def _focus(self, parts: Sequence[str]) -> None:
-        """Cut a cue of several sentences (a pasted prompt and a question) to those that some trace
-        answers; each scores by what its best trace covers of it, squared over the whole."""
-        whole, scores, index = self.cue, list[tuple[float, str]](), self.store.index
+        """Cut a cue of several sentences to those that some trace answers; each scores by what its
+        best trace covers of it, squared over the whole."""
+        whole, scores = self.cue, list[tuple[float, str]]()
         for part in parts:
             self.cue = cue_of(part)
-            weights = {unit_of(word): weight for word, weight in self._weights().items()}
-            best = index.vote(weights, self.filled, limit=1)
-            held = sum(weight for unit, weight in weights.items() for ident in best if any(
-                impact_of(index.bucket(scope, unit), ident) for scope in self.filled))
+            told = self._told()
+            best = self.store.index.vote({unit_of(word): weight for word, weight, _ in told},
+                                         self.filled, limit=1)
+            held = sum(weight for _, weight, buckets in told for ident in best if any(
+                impact_of(bucket, ident) for bucket in buckets))
             asked = ASKED ** (part.rstrip().endswith(("?", "\uff1f")) + (part is parts[-1]))
-            scores.append((asked * held * held / (sum(weights.values()) or 1.0), part))
+            scores.append((asked * held * held / (sum(x for _, x, _ in told) or 1.0), part))
         floor = FOCUS * max(scores)[0]
         kept = [part for score, part in scores if score >= floor]
         self.cue = cue_of(" ".join(kept)) if floor else whole
 
-    def _weights(self) -> dict[str, float]:
-        """Rarity of the cue's terms; of a long cue only the most telling ones."""
-        buckets = self.store.index.bucket
-        weights = {word: rarity(self._pointers(unit_of(word)) // POINTERS_PER_HOLDER, self.total)
+    def _told(self) -> list[tuple[str, float, list[array[int]]]]:
+        """(term, rarity, buckets) of the cue; of a long one only the most telling terms."""
+        buckets = {word: [self.store.index.bucket(scope, unit_of(word)) for scope in self.filled]
                    for word in self.cue.words}
         # An identifier that no trace spells so is known by its parts.
-        weights = {w: x for w, x in weights.items() if any(
-            buckets(s, unit_of(w)) for s in self.filled) or not any(
-            w != part and w.startswith(part) for part in weights)}
-        if len(weights) > CUE_TERMS:
+        told = [(w, rarity(self._pointers(unit_of(w)) // POINTERS_PER_HOLDER, self.total), held)
+                for w, held in buckets.items() if any(held) or not any(
+                    w != part and w.startswith(part) for part in buckets)]
+        if len(told) > CUE_TERMS:
             unknown = rarity(0, self.total)
-            known = {w: x for w, x in weights.items() if x < unknown} or weights
-            weights = dict(nlargest(CUE_TERMS, known.items(), key=lambda pair: pair[1]))
-        return weights
+            known = [one for one in told if one[1] < unknown] or told
+            told = nlargest(CUE_TERMS, known, key=lambda one: one[1])
+        return told
 
     def _pointers(self, unit: int) -> int:
         """How many pointers of current traces a unit has, by a sample of many."""
@@ -4652,9 +4355,8 @@ class _Recall:
             return None
         return frozenset(row[0] for row in self.store.run(
             SQL_ALLOWED, scopes=to_json(self.filled), kind=kind, as_of=self.as_of, start=start,
-            end=end, old=self.include_superseded, tags=to_json(tags), tag=to_json(
-                tags[0] if tags else ""),
-            origins=to_json(origins) if origins else None))
+            end=end, old=self.include_superseded, tags=to_json(tags),
+            tag=to_json([*tags, ""][0]), origins=to_json(origins) if origins else None))
 
     def _accept(self, idents: Sequence[int], votes: Mapping[int, float],
                 hits: dict[int, _Hit]) -> None:
@@ -4679,17 +4381,20 @@ class _Recall:
             self.as_of is not None or self.include_superseded or row["valid_to"] is None)
 
     def _ranked(self, hits: list[_Hit], k: int) -> list[_Hit]:
-        """The hits by votes, speaker, session, meaning and trust; the best also by retention,
-        letters and order."""
+        """The hits by votes, speaker, session, meaning and trust; the best reread and judged."""
         factors = speaker_factors(self.cue, (hit.row["speaker"] for hit in hits))
         top = max((hit.votes for hit in hits), default=0.0) or 1.0
+        sessions: dict[str | None, list[float]] = {}
         for hit in hits:
             factor = factors.get(hit.row["speaker"] or "", 1.0)
             hit.score, hit.lift = hit.votes / top * factor, hit.lift * factor
-        means = _session_means(hits)
+            sessions.setdefault(hit.row["session_id"] or None, []).append(hit.score)
+        means = {name: sum(nlargest(3, scores)) / 3 if name else 0.0
+                 for name, scores in sessions.items()}
         for hit in hits:
-            hit.score += SESSION * means.get(hit.row["session_id"], 0.0) + MEANING * hit.lift
-            hit.score *= _trust_in(hit.row)
+            hit.score += SESSION * means[hit.row["session_id"] or None] + MEANING * hit.lift
+            hit.score *= DOUBTED if hit.row["quarantined"] else (
+                1.0 if hit.row["origin"] in TRUSTED else UNTRUSTED)
         hits.sort(key=lambda hit: (-hit.score, -hit.row["id"]))
         best = hits[:max(BEST, 2 * k)]
         self._reread(best)
@@ -4705,8 +4410,10 @@ class _Recall:
 
     def _reread(self, best: Sequence[_Hit]) -> None:
         """Weigh the best hits by retention, the first of them by letters and order as well."""
-        every = terms(self.cue.text[:2_000])
-        grams = letter_grams(self.cue) if self.config.use_cosine else set()
+        asked = self.cue.text[:2_000]
+        every = terms(asked)
+        grams = {word[i:i + 4] for word in set(re.findall(r"\w{4,}", asked.lower())) - STOP
+                 for i in range(len(word) - 3)} if self.config.use_cosine else set()
         for rank, hit in enumerate(best):
             if self.config.use_decay:
                 hit.score *= 0.9 + 0.1 * self.retained(hit.row)
@@ -4726,17 +4433,12 @@ class _Recall:
         hit.meant = (hit.cosine - self.ground) / max(1e-6, self.related - self.ground)
         signs = [(hit.covered, self.unheard)] if hit.covered else []
         signs += [(min(1.0, MEANT * hit.meant), 0.0)] if hit.meant > 0 else []  # needs no word
-        hit.known = max((chance(KNOWN, sign, rivals_of(self.total)) for sign in signs),
-                        default=0.0)
-        hit.known *= hit.trust
+        hit.known = hit.trust * max(
+            (chance(KNOWN, sign, rivals_of(self.total)) for sign in signs), default=0.0)
         hit.confidence = hit.known * chance(RIGHT, [hit.share])
 
     def _covered(self, ident: int) -> float:
-        """Rarity of the cue's words that point to a trace, as a share of its most telling ones: the
-        best single sign that a hit is right, AUROC .90 on LoCoMo cues with the names swapped.
-
-        A word never seen is the rarest, so it counts most.
-        """
+        """Rarity of the cue's words that point to a trace, as a share of its most telling ones."""
         lessons = self.taught.get(ident, ())
         held = sum(weight for word, weight, buckets in self.telling if any(
             impact_of(bucket, ident) for bucket in buckets)
@@ -4862,15 +4564,6 @@ def record(row: sqlite3.Row, *, cosine: float = 0.0, confidence: float = 1.0,
         pinned=bool(row["pinned"]))
 
 
-def _floors(hits: Sequence[_Hit], given: float | None,
-            config: MemoryConfig) -> tuple[float, float]:
-    """The confidence that a hit needs, and the chance that the store knows any answer."""
-    if given is not None or not config.use_abstention:
-        return given or 0.0, 0.0
-    best = max((hit.confidence for hit in hits), default=0.0)
-    return config.item_floor * best, config.abstain_below
-
-
 def _refusals(hits: Sequence[_Hit], floor: float, sure: float) -> dict[int, str]:
     """By id why a hit is no item; "" where it may be one.  Noise and rewordings go where anything
     is asked of them."""
@@ -4915,7 +4608,10 @@ def _recalled(brain: _Brain, query: str, *, k: int, scope: str | None, all_scope
         for focus in (False, True):
             work = _Recall(brain, storable(query), scopes, focus=focus, explain=explain, **filters)
             hits = work.hits(k)
-            floor, sure = _floors(hits, min_confidence, config)
+            floor, sure = min_confidence or 0.0, 0.0    # of a hit, of the store knowing an answer
+            if min_confidence is None and config.use_abstention:
+                best = max((hit.confidence for hit in hits), default=0.0)
+                floor, sure = config.item_floor * best, config.abstain_below
             against = _refusals(hits, floor, sure)
             kept = [hit for hit in hits if not against[hit.row["id"]]][:k]
             if kept or not work.focusable:
@@ -4937,8 +4633,7 @@ def _recalled(brain: _Brain, query: str, *, k: int, scope: str | None, all_scope
     brain.note(work.now, "recall", None if all_scopes or not scopes else scopes[0], {
         "cue": clean(work.cue.text[:500]), "ids": [i.memory_id for i in items], "ms": ms,
         "confidences": [i.confidence for i in items], "abstained": not items})
-    return RecallPacket(query, tuple(items), tuple(context), not items, ms, reason,
-                        tuple(refused))
+    return RecallPacket(query, tuple(items), tuple(context), not items, ms, reason, tuple(refused))
 
 
 _CONFLICT = ("may update", "may be outdated", "may contradict")
@@ -5350,7 +5045,6 @@ def _forget(brain: _Brain, row: sqlite3.Row) -> tuple[Forgotten, list[int], list
 
 class Dream(Record):
     """One entry of the dream log."""
-
     sleep_id: int
     at: float
     what: str  # "sleep" or "merge"
@@ -5422,8 +5116,8 @@ def _turns_to_read(brain: _Brain) -> tuple[list[Item], int]:
 def _proposed(brain: _Brain, turns: Sequence[Item],
               extractor: Callable[[list[Item]], Iterable[Any]] | None,
               summariser: Callable[[list[Item]], str] | None) -> list[tuple[Draft, bool]]:
-    """Drafts of what is proposed, each with whether users alone said so; what is unfit is left
-    out.  Each session of each project is asked about by itself, without its untrusted turns."""
+    """Drafts of what is proposed of each session by itself, without its untrusted turns, each with
+    whether users alone said so; what is unfit is left out."""
     with brain.store.reading():
         owners = dict(brain.store.run("SELECT l.name, s.name FROM scopes l JOIN scopes s "
                                       "ON s.id = l.log_of").fetchall())
@@ -5433,22 +5127,21 @@ def _proposed(brain: _Brain, turns: Sequence[Item],
             talks.setdefault((turn.scope, turn.session_id), {})[turn.memory_id] = turn
     drafts = []
     for (scope, session), said in talks.items():
-        found = (extractor or extracted)(list(said.values()))
+        talk = list(said.values())
+        found = (extractor or extracted)(talk)
         _require(isinstance(found, Iterable) and not isinstance(found, (str, bytes, Mapping)),
                  f"the extractor gave {_shown(found)}; it gives a list of texts, Proposals or "
                  "mappings, [] where there is nothing to learn")
         given: list[Any] = [*found]
         if summariser is not None:
-            given.append({"text": summariser(list(said.values())), "kind": "episodic",
-                          "sources": list(said)})
+            given.append({"text": summariser(talk), "kind": "episodic", "sources": list(said)})
         for one in given:
             with suppress(InvalidInput, TypeError, ValueError, KeyError):
-                fields = {"text": one} if isinstance(one, str) else dict(
-                    one._asdict() if isinstance(one, Proposal) else one)
-                sources = [said[i] for i in id_list(fields.pop("sources", ()), "sources")]
-                sources = sources or [*said.values()][-1:]
+                fields = {"kind": "semantic", **(one._asdict() if isinstance(one, Proposal) else
+                                                 {"text": one} if isinstance(one, str) else one)}
+                sources = [said[i] for i in id_list(fields.pop("sources", ()), "sources")
+                           ] or talk[-1:]
                 origins = {turn.origin for turn in sources}
-                fields.setdefault("kind", "semantic")
                 if fields.get("when") is None:
                     fields["when"] = sources[0].valid_from
                 drafts.append((draft_of(
@@ -5494,9 +5187,15 @@ def _learnt(brain: _Brain, drafts: Sequence[tuple[Draft, bool]]) -> dict[str, li
 
 
 def _sleep(brain: _Brain, learnt: Mapping[str, list[_Change]]) -> Dream:
-    store, now = brain.store, brain.clock()
-    acts = {**learnt, **_link_changes(brain, now), "promoted": _proven(brain),
-            "proposed": _rewordings(store)}
+    store, config, now = brain.store, brain.config, brain.clock()
+    proven = store.rows(
+        "SELECT id FROM traces WHERE kind = 'episodic' AND valid_to IS NULL AND quarantined = 0 "
+        "AND reinforcements > 0 AND reinforcements >= ? AND contexts >= ? AND origin " + SQL_IN,
+        config.promote_reinforcements, config.promote_contexts, to_json(TRUSTED))
+    acts: dict[str, list[_Change]] = {
+        **learnt, **_link_changes(brain, now), "promoted": [
+            ((row["id"],), ["episodic"], ["semantic"]) for row in proven],
+        "proposed": _rewordings(store)}
     sleep_id = _changed(store, now, "sleep", acts)
     newest = _retained(brain, store.rows(
         "SELECT * FROM traces WHERE scope_id NOT IN (SELECT id FROM scopes WHERE log_of > 0) "
@@ -5508,9 +5207,9 @@ def _sleep(brain: _Brain, learnt: Mapping[str, list[_Change]]) -> Dream:
     store.run("DELETE FROM images WHERE sleep_id <= ?", sleep_id - IMAGES_KEPT)
     store.run(_STALE_CONTEXTS, now - CONTEXT_KEPT_S)
     store.run("DELETE FROM events WHERE seq <= (SELECT max(seq) FROM events) - ? "
-              "AND pointers IS NULL", brain.config.journal_keep)
+              "AND pointers IS NULL", config.journal_keep)
     store.run("DELETE FROM injections WHERE id <= (SELECT max(id) FROM injections) - ?",
-              brain.config.journal_keep)
+              config.journal_keep)
     store.run("UPDATE sleeps SET counts = ? WHERE id = ?", to_json(kept), sleep_id)
     store.set_meta("slept", store.event(now, "sleep", None, None, {"id": sleep_id, **counts}))
     return Dream(sleep_id, now, "sleep", counts, ())
@@ -5531,15 +5230,6 @@ def _link_changes(brain: _Brain, now: float) -> dict[str, list[_Change]]:
         elif retention(weight, (now - at) / DAY_S, config.link_tau_d) < config.link_prune:
             acts["pruned"].append((tuple(ids), before, []))
     return acts
-
-
-def _proven(brain: _Brain) -> list[_Change]:
-    """Episodes reinforced often enough, on different days or in different sessions."""
-    rows = brain.store.rows(
-        "SELECT id FROM traces WHERE kind = 'episodic' AND valid_to IS NULL AND quarantined = 0 "
-        "AND reinforcements > 0 AND reinforcements >= ? AND contexts >= ? AND origin " + SQL_IN,
-        brain.config.promote_reinforcements, brain.config.promote_contexts, to_json(TRUSTED))
-    return [((row["id"],), ["episodic"], ["semantic"]) for row in rows]
 
 
 def _rewordings(store: TraceStore) -> list[_Change]:
@@ -5823,29 +5513,22 @@ def _problems(store: TraceStore) -> list[str]:
 # The facade: checks arguments, opens the right transaction, calls the rooms above.
 
 class Hippocampus(_Brain):
-    """A brain: open one with `Hippocampus.open(folder)` and use it as a context manager.
-
-    One object may be used from several threads; other processes may use the same folder.
-    """
-
+    """A brain, from `Hippocampus.open(folder)`; threads may share it, processes the folder."""
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, config: MemoryConfig | None = None,
              embedder: str | EmbeddingProvider | Callable[[Any], Any] | None = None,
              clock: Callable[[], float] | None = None, namespace: str | None = None,
              read_only: bool = False, timeout_s: float = 30.0) -> Hippocampus:
         """The brain in a folder, made if missing; `namespace` names a separate one inside it.
-
         `embedder` is "hashing" (default of a new store), "local", a provider, or a function of a
-        text or of a list of texts; None takes what the store records.  `clock` returns epoch
-        seconds.  Writers wait `timeout_s` for each other.  A folder that can't be written is opened
-        for reading.
-        """
+        text or of a list of texts.  A folder that can't be written is opened for reading."""
         config = (config or MemoryConfig()).checked()
         folder = brain_folder(os.fspath(path), namespace)
         hippo = cls(TraceStore(folder, config, read_only=read_only, timeout_s=timeout_s), config,
                     clock or time.time)
         try:
-            hippo.settle_embedder(embedder)
+            if embedder is not None:
+                hippo.settle_embedder(embedder)
         except BaseException:
             hippo.store.close()
             raise
@@ -5870,14 +5553,9 @@ class Hippocampus(_Brain):
                  source_url: str | None = None, related_ids: Iterable[int] = (),
                  force_new: bool = False, tags: Iterable[str] = (),
                  meta: Mapping[str, Any] | None = None, key: str | None = None) -> WriteResult:
-        """Write a text behind the novelty gate; committed when this returns.
-
-        A known fact is reinforced (its trace's id comes back with created=False and the wording is
-        kept as a variant), a related one linked.  `when` is when it became true.  What stands under
-        the same `key` in this scope is superseded.  `source_url` may be "file:PATH#L3-L9": those
-        lines are compared whenever the trace is shown.  Raises InvalidInput, NotFound (an unknown
-        related id), StoreError.
-        """
+        """Write a text behind the novelty gate; committed when this returns.  A known fact is
+        reinforced, a related one linked, what stands under the same `key` in this scope superseded.
+        `when` is when it became true, `source_url` may be "file:PATH#L3-L9"."""
         draft = draft_of(
             self, text, kind=kind, scope=scope, origin=origin, speaker=speaker, when=when,
             session_id=session_id, turn_id=turn_id, source_url=source_url, related_ids=related_ids,
@@ -5887,7 +5565,7 @@ class Hippocampus(_Brain):
 
     def remember_many(self, items: Iterable[str | Mapping[str, Any]]) -> list[WriteResult]:
         """`remember` each text or mapping of its arguments, a hundred (with a model one) to a
-        transaction; results in order.  On an error the transactions before it stay."""
+        transaction; those before an error stay."""
         given, results = list(items), list[WriteResult]()
         step = 1 if self.model() else 100  # a model reads what was said before
         for start in range(0, len(given), step):
@@ -5903,10 +5581,7 @@ class Hippocampus(_Brain):
 
     def revise(self, old_id: int, new_text: str, *, kind: str | None = None,
                when: object = None, origin: str = "agent") -> WriteResult:
-        """Supersede a trace by a new text, true from `when` (now); the old one stays as history.
-
-        An already superseded id revises its current successor.  The same text changes nothing.
-        """
+        """Supersede a trace, or its successor, by a new text, true from `when` (now)."""
         with self.store.reading():
             asked = self._row(old_id)["id"]
             row = self._row(self.store.head(asked))
@@ -5926,15 +5601,13 @@ class Hippocampus(_Brain):
         return result
 
     def reflect(self, memory_ids: int | Iterable[int], reward: float) -> Reflection:
-        """Reward traces (reward in [-1,1]) and bind those rewarded together; ids count once.  An
-        unknown id raises NotFound, and nothing is changed."""
+        """Reward traces (reward in [-1,1]) and bind those rewarded together; ids count once."""
         reward = number_in(reward, "reward", -1.0, 1.0)
         with self.writing():
             return _reflect(self, self._rows(memory_ids, "memory_ids"), reward)
 
     def merge(self, ids: Iterable[int]) -> tuple[int, int]:
-        """Fold live traces of one scope into the strongest: (its id, the sleep id that undoes it).
-        The others stay as its history; every wording is still found."""
+        """Fold live traces of one scope into the strongest: (its id, the sleep that undoes it)."""
         with self.writing():
             rows = self._rows(ids, "ids")
             for row in rows.values():
@@ -5947,9 +5620,7 @@ class Hippocampus(_Brain):
                  "remember what holds now")
 
     def forget(self, memory_id: int) -> Forgotten:
-        """Remove a trace for good: rows, terms, postings, links, variants, journal, earlier core
-        blocks, what tools were told and answered, free pages.  What older texts stood under its
-        key stay history.  Copies made before keep it; they are named, as is what tells of it."""
+        """Remove a trace for good; copies made before, which keep it, are named."""
         with self.writing():
             gone, blind, texts = _forget(self, self._row(memory_id))
             if self.store.has_fts:  # its terms leave the file with a merge
@@ -5988,12 +5659,9 @@ class Hippocampus(_Brain):
                min_confidence: float | None = None,
                budget_chars: int | None = None, explain: bool = False) -> RecallPacket:
         """The traces that answer a cue, best first, or an abstained packet without items.
-
         `scope=None` sees global traces, a name that project's too.  `as_of` asks what was true at a
         time; `start` and `end` bound when it became true.  `min_confidence=0.0` switches abstention
-        off and returns the best `k` (at most 1,000).  `explain` also shows what was nearest of
-        those `refused`, and why.  Never needs a write lock.
-        """
+        off.  `explain` also shows what was nearest of those `refused`, and why."""
         _require(kind in (None, *KINDS), f"kind={_shown(kind)}; give one of {', '.join(KINDS)}")
         return _recalled(self, query, k=k, scope=scope, all_scopes=all_scopes, kind=kind,
                          tags=tag_list(tags), include_superseded=include_superseded, as_of=as_of,
@@ -6018,10 +5686,7 @@ class Hippocampus(_Brain):
     def conversation(self, query: str, *, k: int = 10, scope: str | None = None,
                      roles: Iterable[str] = (), start: object = None,
                      end: object = None) -> RecallPacket:
-        """What of all conversations in a scope matches a cue best; nothing is refused.
-
-        `roles` are user, assistant, tool, system; `start` and `end` bound when a turn was said.
-        """
+        """What of all conversations in a scope matches a cue best; nothing is refused."""
         for role in (roles := listed(roles, "roles")):
             _require(isinstance(role, str) and role in ROLES,
                      f"roles: {_shown(role)}; there are {', '.join(ROLES)}")
@@ -6030,8 +5695,7 @@ class Hippocampus(_Brain):
                              role if role == "system" else ROLES[role] for role in roles])
 
     def replay(self, session_id: str, *, scope: str | None = None) -> list[Item]:
-        """What happened in a session: its turns in order, tool calls and results in `meta`; those
-        of a global one where `scope` has none of that name."""
+        """A session's turns in order, tool calls in `meta`; of a global one if `scope` has none."""
         turns = self._items("session_id = ? AND scope_id IN (SELECT id FROM scopes WHERE log_of "
                             "> 0) ORDER BY scope_id = (SELECT id FROM scopes WHERE log_of = 1), id",
                             clean(str(session_id)), scope=scope)
@@ -6086,15 +5750,10 @@ class Hippocampus(_Brain):
     def consolidate(self, *, extractor: Callable[[list[Item]], Iterable[Any]] | None = None,
                     summariser: Callable[[list[Item]], str] | None = None,
                     copy_after_s: float = 0.0) -> Dream | None:
-        """Sleep: one undoable transaction after a copy; None when nothing changed since the last.
-
-        What was said since is read for facts and rules, session by session, by `extracted` or by an
-        `extractor`: of turns, to texts, Proposals or mappings of their fields (text, kind, sources:
-        ids of turns, key, when).  `summariser` makes an episode of each session's new turns.  All
-        pass the gate, with citations; what is unfit is left out.  A copy younger than
-        `copy_after_s` seconds is enough; where none can be made, StoreError is raised and nothing
-        changed.
-        """
+        """Sleep: one undoable transaction after a copy (one younger than `copy_after_s` is enough);
+        None when nothing changed since the last.  What was said is read, session by session, by
+        `extracted` or an `extractor`: of turns, to texts, Proposals or mappings of their fields.
+        `summariser` makes an episode of each session's new turns."""
         self.flush(timeout_s=self.store.timeout_s)
         if not _has_work(self.store):
             return None
