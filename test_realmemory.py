@@ -3860,8 +3860,8 @@ class ContextBesideAList(RuleBasedStateMachine):
 
     def added(self, main, role, text, **options):
         ident = main.add(role, text, **options)
-        self.turns.append((ident, role, kept(text) if not options.get("calls") or text.strip()
-                           else None))
+        self.turns.append((ident, role, kept(text) if rm._VISIBLE.search(text) else
+                           None if options.get("calls") else "(no text)"))
 
     @rule(role=st.sampled_from(["user", "assistant", "tool", "system"]), text=texts,
           who=st.sampled_from([None, "Ann", "Аня " * 40]), other=st.booleans())
