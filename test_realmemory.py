@@ -1561,7 +1561,7 @@ def test_no_control_character_or_forged_structure_reaches_a_terminal(hippo, cli)
         assert not re.match(r"\s*(#+\s|---|```|assistant:|system:)", line, re.I)
 
 
-# === 11b. Extraction ===
+# === 12. Extraction ===
 
 def message(text, ident=1, origin="user", speaker=None, trusted=True, day="2031-05-14"):
     """A message said on a Wednesday, as the store gives it."""
@@ -1749,7 +1749,7 @@ def test_a_long_message_is_read_in_linear_time(piece):
     assert time.perf_counter() - start < 10
 
 
-# === 12. Ranking ===
+# === 13. Ranking ===
 
 @given(st.integers(0, 1000), st.integers(0, 1000), st.integers(1000, 5000))
 def test_rarer_units_weigh_more_and_none_weighs_nothing(a, b, n):
@@ -1765,7 +1765,7 @@ def test_any_cue_and_any_trace_can_be_weighed(text, before):
     assert len(rm.cue_of(text * 50).words) <= 4 * rm.CUE_TERMS
 
 
-# === 13. SQL and migrations ===
+# === 14. SQL and migrations ===
 
 def test_the_schema_version_stands_in_both_places_and_all_tables_are_strict(hippo, alone):
     assert sql(alone, "PRAGMA user_version") == [(4,)]
@@ -1969,7 +1969,7 @@ def test_terms_written_without_fts5_are_indexed_again_by_the_next_sleep(hippo, a
     assert sql(alone, matches + "'slip*'") and not sql(alone, matches + "'seal*'")
 
 
-# === 14. Store ===
+# === 15. Store ===
 
 @pytest.mark.parametrize("content", [
     b"\x89PNG\r\n\x1a\n" + bytes(200), b'{"memories": []}' * 9, b"x", "память".encode() * 50])
@@ -2285,7 +2285,7 @@ def test_a_namespace_is_a_brain_of_its_own(alone, cli):
     assert "Minks" not in cli("recall", "minks").out + cli("list").out + cli("report").out
 
 
-# === 15. Projects ===
+# === 16. Projects ===
 
 def repository(folder, remote="", worktree_of=None):
     """A folder that looks like a git clone (or worktree) to whoever reads `.git` without git."""
@@ -2398,7 +2398,7 @@ def test_a_quiet_project_is_never_starved_by_a_loud_one(hippo):
     assert said(hippo, "rollout checklist", scope="quiet") == ["the rollout needs Vera's token"]
 
 
-# === 17. Writing ===
+# === 18. Writing ===
 
 def test_a_write_says_in_words_what_the_gate_decided(hippo):
     first, same, update, other = (hippo.remember(text) for text in (
@@ -2650,7 +2650,7 @@ def test_a_text_in_which_nothing_can_be_seen_is_blank(hippo, text):
     assert "(no text)" in hippo.get(main.add("user", text)).text
 
 
-# === 18. Recalling ===
+# === 19. Recalling ===
 
 def test_a_question_is_answered_with_its_evidence_and_the_rest_left_out(hippo):
     answer = "Payment retries are capped at six because the bank's gateway bans the seventh call"
@@ -2897,7 +2897,7 @@ def test_an_explanation_is_never_remembered_as_new(hippo):
         assert "gateway" not in left and "retries" not in left and "refused" not in left
 
 
-# === 19. Revising, rewarding, forgetting ===
+# === 20. Revising, rewarding, forgetting ===
 
 def test_recall_and_brief_show_the_current_fact_and_not_its_ancestor(hippo, clock):
     old, = put(hippo, "The sluice gate listens on channel 84", kind="semantic")
@@ -3303,7 +3303,7 @@ def test_a_revision_keeps_the_pin_and_refuses_a_time_before_the_old_one(hippo, c
     assert [i.text for i in hippo.recall("port", as_of="2026-06-20").items] == ["port 80"]
 
 
-# === 20. Sleeping ===
+# === 21. Sleeping ===
 
 def test_a_sleep_does_nothing_twice_and_recalls_are_no_change(hippo, alone):
     assert hippo.consolidate() is None and copies(alone) == []
@@ -3535,7 +3535,7 @@ def test_a_sleep_whose_images_are_gone_is_not_undone(hippo, monkeypatch):
         hippo.undo(1)
 
 
-# === 21. Brief, report, check ===
+# === 22. Brief, report, check ===
 
 def test_brief_puts_rules_and_pins_before_facts_before_episodes(hippo):
     episode, = put(hippo, "Yesterday the crane jammed", scope="port")
@@ -3637,7 +3637,7 @@ def test_the_terminal_report_uses_the_width_it_has(width, hippo, cli, monkeypatc
     assert max(map(len, narrow[1:])) < 80
 
 
-# === 22. Hippocampus ===
+# === 23. Hippocampus ===
 
 class BesideADict(RuleBasedStateMachine):
     """Random operations on a brain beside a plain dict of what it must hold."""
@@ -3811,7 +3811,7 @@ def test_the_readme_opens_with_the_two_commands():
     assert "python realmemory.py demo" in head and "pytest" in head and len(lines) <= 250
 
 
-# === 24. Virtual context ===
+# === 25. Virtual context ===
 
 LINES = ("The gateway listens on port 8443", "Шлюз слушает порт 8443",
          "支付网关的超时是三十秒。" * 9,
@@ -5150,7 +5150,7 @@ def test_a_forged_citation_head_or_frame_in_a_recalled_text_is_harmless(hippo, f
     assert run.cited.read == (ident,) and run.cited.unread == (99,)
 
 
-# === 25. Tools ===
+# === 26. Tools ===
 
 @pytest.fixture
 def tool(hippo):
@@ -5295,7 +5295,7 @@ def test_tool_sets_are_plain_and_small():
         assert set(entry.required) <= set(entry.properties) and len(entry.description) < 300
 
 
-# === 26. Agents ===
+# === 27. Agents ===
 
 def play(hippo, *steps, own=None, main=None, text="what of the kiln?", **options):
     """Runs a scripted model over a context; the run and what the model was shown each time."""
@@ -5611,7 +5611,7 @@ def test_a_poisoned_tool_result_stays_marked_data_in_this_session_and_the_next(h
         line for item in items if poison in item.text for line in rm.item_lines(item)))
 
 
-# === 28. Command line ===
+# === 36. Command line ===
 
 def test_the_demo_tells_the_whole_story_on_a_bare_python(tmp_path):
     ran = python("demo", HOME="/nonexistent", TMPDIR=str(tmp_path))
@@ -5793,7 +5793,7 @@ TOOLS = ["recall", "memorize", "reflect", "revise", "introspect", "dream_log"]
 PATIENCE_S = 30                                     # after this a test fails instead of hanging
 
 
-# === 27. Adapters ===
+# === 28. Adapters ===
 names = st.sampled_from(["a", "b.txt", "notes", ".hidden", "Zoë", "d e", "%2e%2e", "..%2fx", "日"])
 file_paths = st.one_of(
     st.lists(names, max_size=3).map(lambda parts: "/".join(["/memories", *parts])),
@@ -6367,7 +6367,7 @@ def test_the_mcp_scaffold_starts_a_server_that_answers(cli, tmp_path):
     assert "The loom is oak" in found.content[0].text
 
 
-# === 27b. Hooks and transcripts ===
+# === 29. Hooks and transcripts ===
 
 PORT = "The staging database listens on port 5433"
 ASKING = "Connect to the staging database and list its tables"
@@ -6725,7 +6725,7 @@ def test_an_import_keeps_to_its_date_and_sleep_learns_from_it(hippo, tmp_path, c
     assert cli("import", "zcode", path).code == 1
 
 
-# === 27b. The report as a page ===
+# === 30. The report as a page ===
 
 class Page(HTMLParser):
     """What a browser would build of a page: elements with attributes, text, what never closed."""
@@ -6906,7 +6906,7 @@ def test_a_real_browser_shows_the_page_and_runs_nothing_of_it(hippo, clock, tmp_
     assert (tmp_path / "r.png").stat().st_size > 20_000
 
 
-# === 28c. Doctor ===
+# === 34. Doctor ===
 
 def told_by(cli, *argv):
     """The doctor's exit code, and its rows by what they look at."""
@@ -7001,7 +7001,7 @@ def test_a_quick_check_that_takes_too_long_is_given_up(hippo):
         assert hippo.store.value("SELECT count(*) FROM traces") == 200
 
 
-# === 27b. Import and export ===
+# === 31. Import and export ===
 
 def exported(hippo, format="realmemory", scope=None, all_scopes=True):
     """What `export` writes of a brain, all of its scopes."""
@@ -7843,7 +7843,7 @@ def modern_wire(tmp_path_factory):
         yield wire
 
 
-# === 27. MCP: the wire ===
+# === 32. MCP: the wire ===
 
 @pytest.mark.parametrize(("asked", "answered"), [
     *((version, version) for version in LEGACY), ("2099-01-01", "2025-11-25"),
@@ -8164,7 +8164,7 @@ def test_the_copied_file_serves_with_nothing_but_home_and_path(home, flags):
     assert not list(work.iterdir())                 # nothing is written where the client is
 
 
-# === 27. MCP: the six tools ===
+# === 32. MCP: the six tools ===
 
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory):
@@ -8290,7 +8290,7 @@ def test_an_abstaining_recall_says_that_nothing_is_known(desk):
         assert text.startswith("No trustworthy memories") and "#" not in text
 
 
-# === 27. MCP: the context tools ===
+# === 32. MCP: the context tools ===
 
 CONTEXT_NAMES = ["core_memory_view", "core_memory_append", "core_memory_replace",
                  "archival_memory_insert", "archival_memory_search", "conversation_search",
@@ -8368,7 +8368,7 @@ def test_the_context_demo_tells_its_calls_evictions_and_citation_on_a_bare_pytho
     assert json.loads(python("demo", "--context", "--json", TMPDIR=str(tmp_path)).out)
 
 
-# === 15. Projects: what the server and the command line detect ===
+# === 16. Projects: what the server and the command line detect ===
 
 def git(*arguments, cwd):
     """Run real git without reading the machine's configuration."""
@@ -8507,7 +8507,7 @@ def test_no_tool_shows_another_projects_text_or_counts(home):
     assert found == [(canary, None)]
 
 
-# === 27. MCP: the official SDK and an independent probe ===
+# === 32. MCP: the official SDK and an independent probe ===
 
 def by_sdk(home, mode, arguments, steps):
     """Run the coroutine `steps(client)` on an mcp.Client over a new server."""
@@ -8590,7 +8590,7 @@ def test_the_independent_probe_finds_nothing(home, options):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-# === 28b. HTTP, and other machines ===
+# === 35. HTTP, and other machines ===
 
 @contextmanager
 def serving(home, *arguments, killed=False, **extra):
@@ -8822,7 +8822,7 @@ def test_a_signal_ends_a_busy_server_cleanly_and_keeps_what_it_acknowledged(home
         assert set(wrote) <= {item.memory_id for item in hippo.traces(limit=10_000)}
 
 
-# === 28b. HTTP, and other machines: Litestream ===
+# === 35. HTTP, and other machines: Litestream ===
 
 LITESTREAM = shutil.which("litestream", path=os.pathsep.join(
     [str(Path(sys.executable).parent), os.environ["PATH"]]))
@@ -9024,7 +9024,7 @@ code: int = main(["demo"])
         done.stdout + done.stderr)
 
 
-# === 14. Store: many processes ===
+# === 15. Store: many processes ===
 
 def test_eight_processes_of_forty_writes_leave_320_traces(home):
     store = home / "store"
@@ -9268,7 +9268,7 @@ hippo.close()
     sound(home / "store").close()
 
 
-# === 14. Store: crashes, full disks, damage ===
+# === 15. Store: crashes, full disks, damage ===
 
 def integrity(path):
     """What SQLite says of a database file by itself."""
@@ -9620,7 +9620,7 @@ def test_the_copy_of_a_sleep_holds_what_a_running_server_wrote_last(home):
         assert "9317" in hippo.recall("code of the last fact 9317").items[0].text
 
 
-# === 28b. Clients ===
+# === 33. Clients ===
 
 CONFIGURATIONS = int(os.environ.get("REALMEMORY_CONFIGURATIONS", 25))  # a client; the figure: 1000
 
@@ -9865,7 +9865,7 @@ def test_a_registered_hook_runs_as_it_stands(machine):
     assert done.stderr.decode().strip() == rm.__version__
 
 
-# === 28. Command line: processes ===
+# === 36. Command line: processes ===
 
 @pytest.mark.parametrize("name", ["brief", "sleep", "list"])
 def test_a_command_whose_reader_has_gone_ends_without_a_stray_line(home, name):
