@@ -2456,8 +2456,8 @@ SQL_TRACE = "SELECT t.*, (SELECT name FROM scopes s WHERE s.id = scope_id) AS sc
 SQL_FEW, SQL_THESE = f"{SQL_TRACE} WHERE id IN (?, ?, ?)", f"{SQL_TRACE} WHERE id {SQL_IN}"
 SQL_FTS5 = "SELECT 1 FROM pragma_module_list WHERE name = 'fts5'"  # not in all Pythons
 SQL_BRIEF = f"""{SQL_TRACE} INDEXED BY traces_brief WHERE scope_id = ? AND kind = ?
-    AND valid_to IS NULL AND quarantined = 0 AND (kind <> 'procedural' OR origin NOT IN
-    ('tool', 'file', 'web')) ORDER BY strength DESC, id DESC LIMIT ?"""     # a page makes no rule
+    AND valid_to IS NULL AND quarantined = 0 AND (kind <> 'procedural' OR origin IN
+    ('user', 'agent')) ORDER BY strength DESC, id DESC LIMIT ?"""       # a page makes no rule
 SQL_NEWEST = SQL_BRIEF.replace("_brief", "_newest").replace("strength DESC, ", "")
 SQL_PINNED = f"""{SQL_TRACE} WHERE pinned = 1 AND valid_to IS NULL AND quarantined = 0
     AND scope_id {SQL_IN} ORDER BY id DESC LIMIT 50"""
@@ -5331,6 +5331,7 @@ _LABEL = {"procedural": "rule", "semantic": "fact", "episodic": "episode"}  # in
 def note_line(row: sqlite3.Row, room: int, most: int = 160) -> str:
     """A trace as a line of what hooks show, in `room` characters, its text cut to `most`."""
     label = "pinned" if row["pinned"] else _LABEL[row["kind"]]
+    label += f" from {row['origin']}" * (row["origin"] not in TRUSTED)
     line = f"- #{row['id']} {day_of(row['updated_at'] or row['created_at'])} {label}: "
     return line + one_line(row["text"], max(24, min(most, room - len(line) - 1)))
 
@@ -11046,12 +11047,15 @@ HOOK_COPY_S = 3_600.0               # a sleep after each turn of an agent copies
 
 
 def _cmd_sleep(desk: Desk | None, _given: Mapping[str, Any]) -> Answer:
-    if desk is None or desk.hippo.consolidate(
-            copy_after_s=0.0 if os.isatty(0) else HOOK_COPY_S) is None:
-        return Answer({"slept": False}, "no store yet: nothing to consolidate" if desk is None
-                      else "nothing changed since the last sleep")
+    if desk is None:
+        return Answer({"slept": False}, "no store yet: nothing to consolidate")
+    dream = desk.hippo.consolidate(copy_after_s=0.0 if os.isatty(0) else HOOK_COPY_S)
+    if dream is None:
+        return Answer({"slept": False}, "nothing changed since the last sleep")
     seen, = desk.hippo.dream_log(1, scope=desk.scope())
-    return Answer({"slept": True, **seen._asdict()}, dreams_text([seen._replace(changes=())]))
+    beyond = any(dream.counts[act] > n for act, n in seen.counts.items() if act in _ACTS)
+    return Answer({"slept": True, **seen._asdict()}, dreams_text([seen._replace(changes=())])
+                  + "\nother projects changed, too: dream-log --all-scopes" * beyond)
 
 
 def _cmd_report(desk: Desk, given: Mapping[str, Any]) -> Answer:
@@ -11427,22 +11431,21 @@ def _hook_error(options: Any, message: str) -> None:
     """Journal a hook's failure, in a side file where the store can't be written."""
     now, entry, folder = time.time(), {"error": message[:500]}, ""
     with suppress(RealMemoryError):
-        folder = _folder(options)
+        try:
+            folder = _folder(options)
+        except InvalidInput:            # a misspelt namespace: the brain around it hears of it
+            folder = _folder(_bare_options("sleep"))
         if os.path.exists(os.path.join(folder, Store.FILE)):
             with closing(Store(folder, timeout_s=0.5)) as store, store.writing():
                 store.event(now, "hook_error", None, None, entry)
             return
-    import tempfile
-    line = to_json({"at": now, **entry}) + "\n"
-    for place in filter(os.path.isdir, (folder, tempfile.gettempdir())):
-        path = os.path.join(place, HOOK_ERRORS)
-        with suppress(OSError):
-            if os.path.exists(path) and os.path.getsize(path) > 65_536:
-                os.unlink(path)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
-            with open(os.open(path, flags, 0o600), "ab") as file:
-                file.write(line.encode("utf-8", "replace"))
-            return
+    path, line = os.path.join(folder, HOOK_ERRORS), to_json({"at": now, **entry}) + "\n"
+    with suppress(OSError):
+        if os.path.exists(path) and os.path.getsize(path) > 65_536:
+            os.unlink(path)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
+        with open(os.open(path, flags, 0o600) if folder else os.devnull, "ab") as file:
+            file.write(line.encode("utf-8", "replace"))
 
 
 def _speak_utf8() -> None:
