@@ -3811,6 +3811,18 @@ def test_the_readme_opens_with_the_two_commands():
     assert "python realmemory.py demo" in head and "pytest" in head and len(lines) <= 250
 
 
+@pytest.mark.parametrize("client", rm.CLIENTS)
+def test_the_readmes_table_of_clients_is_what_install_edits(client):
+    table = (HERE / "README.md").read_text(encoding="utf-8").split("| left to you |")[1]
+    told = re.search(rf"^\| `{client}` \| (.*) \| (.*) \| (.*) \|$", table, re.M)
+    row, home = rm.CLIENTS[client], os.path.expanduser("~")
+    for scope, files in zip(("user", "project"), told.groups(), strict=False):
+        edited = [path.replace(home, "~").replace("/repo/", "")
+                  for path in rm.client_edits(client, scope, "/repo")]
+        assert re.findall("`([^`]+)`", files) == edited
+    assert told[3].strip() == row.note
+
+
 # === 25. Virtual context ===
 
 LINES = ("The gateway listens on port 8443", "Шлюз слушает порт 8443",
