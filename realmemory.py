@@ -8963,10 +8963,11 @@ def report_page(hippo: Hippocampus, scope: str | None = None, *, all_scopes: boo
 
 # === 31. Import and export ========================================================================
 # A format is a row of FORMATS: how a source is told, what reads it, what writes it.  A note passes
-# guard and gate as untrusted "import" (with a file's citation "file"); its format and id, kept in
-# `meta`, tell what was taken in before: to import again adds nothing, a changed note supersedes
-# itself.  realMemory's own JSONL is lossless: a `uid` names a trace in every store, and references
-# follow.  A dry run is the import itself, on a copy that is thrown away.
+# guard and gate as untrusted "import" (with a file's citation "file"); its format, file and id,
+# kept in `meta`, tell what was taken in before: to import again adds nothing, a changed note
+# supersedes itself.  An id counts in its file alone, where that says it once; the same id and text
+# elsewhere are that file, moved.  realMemory's own JSONL is lossless: a `uid` names a trace in
+# every store, and references follow.  A dry run is the import itself, on a copy thrown away.
 
 IMPORT_BYTES, WHOLE_BYTES, LINE_BYTES = 1 << 31, 1 << 26, 1 << 23   # of JSONL, other files, a line
 IMPORT_FILES, NOTES_AT_ONCE = 20_000, 200   # of a folder; in a transaction
@@ -8995,7 +8996,7 @@ class Source(Record):
     data: Any = None                # its JSON, of JSONL its first line's
 
     def rows(self) -> Iterator[tuple[str, Any]]:
-        """(where, row) of the lists in its JSON, or of its lines; None for a row without JSON."""
+        """(where, row) of the lists in its JSON, or of its lines; an error for no readable one."""
         if self.text:
             lists = [self.data.get(name) for name in _LISTED] if isinstance(
                 self.data, dict) else [self.data]
@@ -9004,11 +9005,16 @@ class Source(Record):
             return
         with open(self.path, "rb") as file:
             for n, line in enumerate(iter(lambda: file.readline(LINE_BYTES), b""), 1):
-                rest = line
-                while len(rest) == LINE_BYTES and rest[-1:] != b"\n":   # too long to be read
-                    rest, line = file.readline(LINE_BYTES), b"{"
+                rest, long = line, False
+                while len(rest) == LINE_BYTES and rest[-1:] != b"\n":
+                    rest, long = file.readline(LINE_BYTES), True
                 if line.strip():
-                    yield f"line {n}", _json_of(line)
+                    try:
+                        _require(not long, f"it is longer than {LINE_BYTES:,} bytes, the limit")
+                        row = _json_of(line)
+                        yield f"line {n}", InvalidInput("it is no JSON") if row is None else row
+                    except InvalidInput as error:
+                        yield f"line {n}", error
 
     def first(self) -> dict[str, Any]:
         """The first row that is one."""
@@ -9026,13 +9032,19 @@ class Source(Record):
         return found, "\n" * skipped.count("\n") + self.text[len(skipped):]
 
 
-def _json_of(text: str | bytes) -> Any:
-    """What a JSON text says; None for no JSON and for what is nested beyond a hundred."""
-    text = text if isinstance(text, str) else text.decode("utf-8-sig", "replace")
-    with suppress(ValueError, RecursionError):
+def _json_of(text: str | bytes, what: str = "it") -> Any:
+    """What a JSON text says, None for no JSON; InvalidInput for what is nested too deep."""
+    text, found, deep = text if isinstance(text, str) else text.decode(
+        "utf-8-sig", "replace"), None, False
+    try:
         found = json.loads(text)
-        return found if text.count("[") + text.count("{") < 100 or _shallow(found) else None
-    return None
+        deep = text.count("[") + text.count("{") >= 100 and not _shallow(found)
+    except RecursionError:
+        deep = True
+    except ValueError:
+        pass
+    _require(not deep, f"{what} is nested more than a hundred deep")
+    return found
 
 
 def source_of(path: str) -> Source:
@@ -9041,7 +9053,10 @@ def source_of(path: str) -> Source:
         raise NotFound(f"there is no regular file and no folder {path!r}")
     size = os.path.getsize(path)
     with open(path, "rb") as file:
-        first, more = _json_of(file.readline(LINE_BYTES)), file.read(1)
+        first = None
+        with suppress(InvalidInput):    # a line alone is skipped
+            first = _json_of(file.readline(LINE_BYTES))
+        more = file.read(1)
         lined = path.lower().endswith((".jsonl", ".ndjson")) or isinstance(first, dict) and more
         _require(size <= (IMPORT_BYTES if lined else WHOLE_BYTES),
                  f"{path!r} has {size:,} bytes; split it")
@@ -9052,7 +9067,8 @@ def source_of(path: str) -> Source:
     wide = raw[:2] in (b"\xff\xfe", b"\xfe\xff")
     _require(wide or b"\0" not in raw[:65_536], f"{path!r} is no text")
     text = raw.decode("utf-16" if wide else "utf-8-sig", "replace").replace("\r\n", "\n")
-    return Source(path, text, _json_of(text) if text.lstrip()[:1] in ("{", "[", '"') else None)
+    return Source(path, text, _json_of(
+        text, repr(path)) if text.lstrip()[:1] in ("{", "[", '"') else None)
 
 
 def files_in(folder: str) -> Iterator[str]:
@@ -9088,6 +9104,7 @@ _MARKDOWN = (".md", ".markdown", ".mdx")
 
 def _any_notes(row: Any) -> Iterator[dict[str, Any]]:
     """The note of a row of JSON; a bare string says itself, text in pieces is joined."""
+    _require(isinstance(row, (str, dict)), "it is no JSON object and no text")
     rest = {"text": row} if isinstance(row, str) else {
         name: value for name, value in row.items() if value not in (None, "", [], {})}
     if rest.get("isLatest") is False:
@@ -9105,13 +9122,15 @@ def _any_notes(row: Any) -> Iterator[dict[str, Any]]:
         "id": str(note.get("id", "")), "about": rest if len(to_json(rest)) <= 4_000 else {},
         "kind": kind if kind in KINDS else _KINDS.get(kind, "semantic"),
         "tags": [str(tag)[:100] for tag in (
-            re.split(r"[,\s]+", tags) if isinstance(tags, str) else tags)]}
+            re.split(r"[,\s]+", tags) if isinstance(tags, str) else
+            tags if isinstance(tags, (list, tuple)) else [tags])]}
 
 
 def _mcp_notes(row: Any) -> Iterator[dict[str, Any]]:
     """A note of each observation ("Ada: likes tea") and of a relation ("Ada works at Acme")."""
+    _require(isinstance(row, dict), "it is no JSON object")
     if row["type"] == "relation":
-        yield {"text": f"{row['from']} {row['relationType'].replace('_', ' ')} {row['to']}",
+        yield {"text": f"{row['from']} {str(row['relationType']).replace('_', ' ')} {row['to']}",
                "about": {"row": row}}
         return
     name, sort = row["name"], row.get("entityType")
@@ -9186,7 +9205,8 @@ def _claude(source: Source) -> Iterator[tuple[str, Any]]:
 
 # --- taking notes in ---
 
-_SQL_TAKEN = """SELECT *, json_extract(meta, '$.import.id') AS ident FROM traces WHERE scope_id = ?
+_SQL_TAKEN = """SELECT *, json_extract(meta, '$.import.id') AS ident,
+    json_extract(meta, '$.import.in') AS place FROM traces WHERE scope_id = ?
     AND json_extract(meta, '$.import.from') = ?
     AND json_type(meta, '$.import.id') = 'text' ORDER BY id"""
 _SQL_HELD = f"""SELECT text, id FROM (
@@ -9211,15 +9231,28 @@ class _Intake:
 
     def draft(self, path: str, *, text: str, id: str = "", until: object = None,
               about: Mapping[str, Any] = {}, **given: Any) -> Draft:
-        """The guarded draft of a note; the id of a file's passage is its path."""
+        """The guarded draft of a note with an id of the file `path`, or without either."""
         ended = None if until is None else epoch(until, "until")
-        told = {**about, "from": self.name, "until": ended,
-                "id": path or id[:2_000] or _span_hash([text])}
+        told = {**about, "from": self.name, "until": ended, "in": path or None,
+                "id": id or _span_hash([text])}
         return draft_of(
             self.hippo, text, **given, scope=self.scope, origin="file" if str(
                 given.get("source_url")).startswith("file:") else "import",
             force_new=ended is not None and ended <= self.hippo.clock(),    # history
             meta={"import": {name: said for name, said in told.items() if said is not None}})
+
+    def before(self, draft: Draft) -> sqlite3.Row | None:
+        """What a note said before in its file; of a file that was moved, only the same."""
+        told = draft.meta["import"]
+        rows, path = self.taken.get(told["id"], ())[::-1], told.get("in")
+        for row in rows:
+            if row["place"] == path:
+                return row
+        old = next((row for row in rows if row["text"] == draft.text), None)
+        if old is not None and not os.path.lexists(str(old["place"])):
+            self.store.run("UPDATE traces SET meta = json_set(meta, '$.import.in', ?) "
+                           "WHERE id = ?", path, old["id"])
+        return old
 
     def place(self, draft: Draft, old: sqlite3.Row | None = None) -> Verdict:
         """Write a draft, over what its source said before, inside a transaction."""
@@ -9275,21 +9308,45 @@ class _Intake:
         yield from (self.retire(row) for row, _ in gone.values() if row["origin"] not in TRUSTED)
 
 
+def _flaw(error: Exception) -> str:
+    """What is wrong with a row."""
+    return one_line(f"it has no {error}" if type(error) is KeyError else str(error) if isinstance(
+        error, ValueError) else f"a field has a wrong type: {error}", 160)
+
+
+def _notes_of(name: str, source: Source) -> Iterator[tuple[str, Any]]:
+    """(where, note) of a source in a format; an error for a row that holds none."""
+    row = FORMATS[name]
+    for where, one in row.read(source):
+        try:
+            if isinstance(one, InvalidInput):
+                raise one
+            yield from ((where, note) for note in (row.notes(one) if row.notes else [one]))
+        except _WRONG as error:
+            yield where, error
+
+
 def _take_notes(intake: _Intake, source: Source) -> Iterator[Verdict]:
-    row = FORMATS[intake.name]
-    rows, path = row.read(source), "" if row.notes else os.path.abspath(source.path)
-    for batch in [[*rows]] if path else iter(lambda: [*islice(rows, NOTES_AT_ONCE)], []):
+    whole, path = not FORMATS[intake.name].notes, os.path.abspath(source.path)
+    notes, often = _notes_of(intake.name, source), Counter[str]()
+    if not whole:
+        often.update(note.get("id", "") for _, note in _notes_of(intake.name, source)
+                     if isinstance(note, dict))
+    for batch in [[*notes]] if whole else iter(lambda: [*islice(notes, NOTES_AT_ONCE)], []):
         drafts = list[Draft]()
-        for where, one in batch:
+        for where, note in batch:
             try:
-                _require(one is not None, "it is no JSON")
-                drafts += [intake.draft(path, **note)
-                           for note in (row.notes(one) if row.notes else [one])]
+                if not isinstance(note, dict):
+                    raise note
+                ident = note.get("id", "")
+                own = ("", path) if whole else (path, to_json([ident[:2_000]])) if (
+                    ident and often[ident] == 1) else ("", "")
+                drafts.append(intake.draft(own[0], **note | {"id": own[1]}))
             except _WRONG as error:
-                yield Verdict("skipped", None, where, one_line(f"{type(error).__name__}: {error}"))
+                yield Verdict("skipped", None, where, _flaw(error))
         with intake.hippo.writing():
-            told = [*intake.file(path, drafts)] if path else [intake.place(
-                draft, *intake.taken.get(draft.meta["import"]["id"], ())[-1:]) for draft in drafts]
+            told = [*intake.file(path, drafts)] if whole else [
+                intake.place(draft, intake.before(draft)) for draft in drafts]
         yield from told
 
 
@@ -9537,7 +9594,8 @@ def one_key(store: TraceStore, ident: int) -> None:
 
 def _take_own(intake: _Intake, source: Source) -> Iterator[Verdict]:
     own = _OwnIntake(intake.hippo, source, None if intake.own_scopes else intake.scope)
-    yield from (Verdict("skipped", None, where, "it is no JSON object")
+    yield from (Verdict("skipped", None, where, str(row) if isinstance(row, InvalidInput)
+                        else "it is no JSON object")
                 for where, row in source.rows() if not isinstance(row, dict))
     for kind, step in own.steps:
         rows = ((where, row) for where, row in source.rows()
@@ -9549,7 +9607,7 @@ def _take_own(intake: _Intake, source: Source) -> Iterator[Verdict]:
                     try:
                         told.append(step(row))
                     except _WRONG as error:
-                        told.append(Verdict("skipped", None, where, one_line(str(error), 160)))
+                        told.append(Verdict("skipped", None, where, _flaw(error)))
             yield from filter(None, told)
     own.finish()
 
