@@ -10538,8 +10538,8 @@ def _planned(path: str, client: str, edits: Sequence[_Edit], notes: dict[str, An
             after = unwired(before, edits, memo)
     except (InvalidInput, OSError, UnicodeError) as error:
         raise InvalidInput(
-            f"{path} is left as it is: {error}; mend it, or {'take out' if out else 'add'} by "
-            f"hand:\n{wired(None, edits, blank)}") from error
+            f"{path} is left as it is: {error}; mend it, or {'take out' if out else 'add'} by hand",
+            wired(None, edits, blank)) from error
     return before, after
 
 
@@ -10549,12 +10549,14 @@ def wire(client: str, scope: str, folder: str, brain: str, *, out: bool = False,
 
     Every file is read and its new text checked before the first is written; a file that was
     changed is kept in `<brain>/clients/` first.  Raises InvalidInput for a client or file that
-    can't be edited, with what to paste.
+    can't be edited, with what to paste as its second argument.
     """
     import difflib
-    _require(client in CLIENTS, f"client {_shown(client)} is not one of {', '.join(CLIENTS)}; for "
-             "another: " + json.dumps({"mcpServers": {"realmemory": _SHAPES["plain"](
-                 _serve_command(home))}}))
+    if client not in CLIENTS:
+        raise InvalidInput(
+            f"client {_shown(client)} is not one of {', '.join(CLIENTS)}; add to another by hand",
+            json.dumps({"mcpServers": {"realmemory": _SHAPES["plain"](_serve_command(home))}},
+                       indent=2, ensure_ascii=False))
     notes_file, copies = os.path.join(brain, "clients.json"), os.path.join(brain, "clients")
     with nullcontext() if dry_run else _alone_in(copies):
         notes: dict[str, Any] = {}
@@ -10597,7 +10599,7 @@ def _alone_in(folder: str) -> Iterator[None]:
             con.execute("BEGIN EXCLUSIVE")
             yield
     except sqlite3.Error as error:
-        raise StoreError(f"{path!r} can't be locked ({error}); try again, or remove it") from error
+        raise StoreError(f"{path!r} can't be locked ({error}); try again") from error
 
 
 def _missing(folder: str) -> list[str]:
@@ -11156,8 +11158,13 @@ def _cmd_install(call: _Call) -> Answer:
             f"user: {s['user']}, project: {s['project']}" for s in states)
             + f"\nproject: {folder}"
             "\ninstall CLIENT wires one; --dry-run shows what it would change")
-    done = wire(o.client, o.scope, folder, brain, out=o.command == "uninstall",
-                dry_run=o.dry_run, home=home)
+    try:
+        done = wire(o.client, o.scope, folder, brain, out=o.command == "uninstall",
+                    dry_run=o.dry_run, home=home)
+    except InvalidInput as error:
+        said, text = error.args
+        print(text, file=sys.stderr)        # whole and first: the error is one line
+        raise InvalidInput(f"{said} what stands above") from error
     lines = [f"project: {folder}"] * (o.scope == "project") + [line for row in done for line in (
         f"{row['did']:<8} {row['file']}", *([row["diff"]] if o.dry_run and row["diff"] else []))]
     note = CLIENTS[o.client].note
