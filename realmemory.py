@@ -3480,12 +3480,20 @@ def detect_project(given: str | None, folder: str, environ: Mapping[str, str]) -
     return _repository(folder) or Project("", (), "no project: not in a git repository")
 
 
-def _repository(folder: str) -> Project | None:
-    top = os.path.realpath(folder)
-    while not os.path.exists(os.path.join(top, ".git")):
+def project_root(folder: str) -> str:
+    """The root of the enclosing git repository, else the folder itself."""
+    top, below = os.path.realpath(folder), ""
+    while top != below:
+        if os.path.exists(os.path.join(top, ".git")):
+            return top
         top, below = os.path.dirname(top), top
-        if top == below:
-            return None
+    return folder
+
+
+def _repository(folder: str) -> Project | None:
+    top = project_root(folder)
+    if not os.path.exists(os.path.join(top, ".git")):
+        return None
     common = place = _common_dir(top)
     identities: list[str] = []
     while f"path:{place}" not in identities:
@@ -8273,6 +8281,7 @@ class Client(Record):
         return dict(zip(EVENTS, self.events.split(), strict=False))
 
 
+_AT_START = "a session starts with the brief; at a prompt it takes nothing in: the agent recalls"
 CLIENTS = {                 # one that sets another's variables, too, stands below it
     "claude-code": Client("Claude Code", "~/.claude", """
         stdio    ~/.claude.json                  .mcp.json                       mcpServers
@@ -8291,7 +8300,7 @@ CLIENTS = {                 # one that sets another's variables, too, stands bel
         stdio    {app}/Code/User/mcp.json        .vscode/mcp.json                servers
         command  ~/.copilot/hooks/realmemory.json .github/hooks/realmemory.json  hooks
         fence    -                               AGENTS.md                       -""",
-        "", "COPILOT_PROJECT_DIR", "SessionStart UserPromptSubmit Stop PreCompact",
+        _AT_START, "COPILOT_PROJECT_DIR", "SessionStart UserPromptSubmit Stop PreCompact",
         takes="start", silence="{}"),
     "gemini": Client("Gemini CLI", "~/.gemini", """
         plain    ~/.gemini/settings.json         .gemini/settings.json           mcpServers
@@ -8305,7 +8314,7 @@ CLIENTS = {                 # one that sets another's variables, too, stands bel
         flag     ~/.cursor/hooks.json            .cursor/hooks.json              version=1
         file     ~/.cursor/skills/realmemory/SKILL.md -                          -
         fence    -                               AGENTS.md                       -""",
-        "", "CURSOR_PROJECT_DIR CURSOR_VERSION",
+        _AT_START, "CURSOR_PROJECT_DIR CURSOR_VERSION",
         "sessionStart beforeSubmitPrompt stop preCompact",
         takes="start", field="additional_context", silence="{}"),
     "zcode": Client("ZCode", "~/.zcode", """
@@ -10348,8 +10357,11 @@ def block_span(source: str, what: str) -> tuple[int, int] | None:
         _require("realmemory" in source or not source, "it is someone else's file")
         return (0, len(source.rstrip())) if source else None
     if what == "fence":
-        start, end = source.find(_OPEN), source.find(_CLOSE)
-        return (start, end + len(_CLOSE)) if 0 <= start < end else None
+        marks = [*re.finditer(f"{_OPEN}|{_CLOSE}", source)]
+        _require([mark[0] for mark in marks] in ([], [_OPEN, _CLOSE]),
+                 f"its block is to stand once between {_OPEN} and {_CLOSE}: put back the line that "
+                 "is missing, or take the block out")
+        return (marks[0].start(), marks[1].end()) if marks else None
     others, runs = _other_tables(source), [*re.finditer(_OWN_TABLE, source, re.M)]
     for first, last in ((one, other) for i, one in enumerate(runs) for other in runs[i:][::-1]):
         # Comments before the next table are that one's; a line in a text of several is no table.
@@ -10472,11 +10484,22 @@ def _at(source: str, path: Sequence[str]) -> tuple[_Node, Sequence[str]]:
     return node, ()
 
 
-def _own_items(node: _Node) -> list[int]:
-    """The places of own hooks in a list, the last first."""
-    items = node.value if isinstance(node.value, list) else []
-    return [at for at, item in enumerate(items) if re.search(
-        r"sys\.exit\(\w+\.main\(\)\).*\bhook\b.*--client\b", json.dumps(item))][::-1]
+def _own_hooks(items: Any) -> list[tuple[Any, ...]]:
+    """The places of own hooks in a list and in the groups of it, the last first."""
+    found: list[tuple[Any, ...]] = []
+    for at, item in enumerate(items if isinstance(items, list) else ()):
+        group = item.get("hooks") if isinstance(item, dict) else None
+        if isinstance(group, list):
+            found += [(at, "hooks", *place) for place in _own_hooks(group)[::-1]]
+        elif re.search(r"sys\.exit\(\w+\.main\(\)\).*\bhook\b.*--client\b", json.dumps(item)):
+            found.append((at,))
+    return found[::-1]
+
+
+def _part(node: _Node, place: Sequence[Any]) -> _Node:
+    for key in place:
+        node = node.parts()[key]
+    return node
 
 
 def put_in(source: str, edit: _Edit, memo: dict[str, Any]) -> str:
@@ -10486,8 +10509,11 @@ def put_in(source: str, edit: _Edit, memo: dict[str, Any]) -> str:
     if not rest:
         _require(edit.what != "item" or isinstance(node.value, list),
                  f"{'.'.join(edit.path)} is not a list")
-        held = [node.value[i] for i in _own_items(node)] if edit.what == "item" else node.value
-        if held == value:
+        held, wanted = node.value, value
+        if edit.what == "item":     # its group may hold other people's, too
+            held = [_part(node, place).value for place in _own_hooks(held)]
+            wanted = edit.value.get("hooks", value)
+        if held == wanted:
             return source
         if edit.what == "flag":
             memo["old"] += [[[*edit.path], source[node.start:node.end]]]
@@ -10506,8 +10532,11 @@ def taken_out(source: str, edit: _Edit, memo: Mapping[str, Any]) -> str:
     """The text of a JSON file without what `put_in` wrote."""
     node, rest = _at(source, edit.path)
     if edit.what == "item":
-        for at in () if rest else _own_items(node):
-            source = removed(source, _at(source, edit.path)[0], at)
+        for place in () if rest else _own_hooks(node.value):
+            node, _ = _at(source, edit.path)
+            alone = place[1:] and len(node.value[place[0]]["hooks"]) == 1   # its group goes too
+            place = place[:1] if alone else place
+            source = removed(source, _part(node, place[:-1]), place[-1])
     elif edit.what == "flag" and not rest:
         old: list[str] = [text for path, text in memo["old"] if path == [*edit.path]]
         if old and node.value == edit.value:
@@ -10549,61 +10578,87 @@ def unwired(source: str, edits: Sequence[_Edit], memo: Mapping[str, Any]) -> str
     return None if edits[0].what == "file" else memo["was"]
 
 
+def _planned(path: str, client: str, edits: Sequence[_Edit], notes: dict[str, Any], out: bool
+             ) -> tuple[str | None, str | None]:
+    """A file's text before and after, with what the notes say of it brought up to date."""
+    blank: dict[str, Any] = {"was": None, "made": [], "old": []}
+    try:
+        before = after = _file_text(path)
+        memo = notes.setdefault(path, {
+            **blank, "was": before if before is None or _is_blank(before) else "", "by": [],
+            "dirs": _missing(os.path.dirname(path))})
+        memo["by"] = [name for name in memo["by"] if name != client] + [client] * (not out)
+        if not out:
+            after = wired(before, edits, memo)
+            _require((unwired(after, edits, memo) or "") == (
+                unwired(before or "", edits, memo) or ""),
+                "the edit could not be proved to change nothing else")
+        elif before is not None and not memo["by"]:     # no other client shares the file
+            after = unwired(before, edits, memo)
+    except (InvalidInput, OSError, UnicodeError) as error:
+        raise InvalidInput(
+            f"{path} is left as it is: {error}; mend it, or {'take out' if out else 'add'} by hand",
+            wired(None, edits, blank)) from error
+    return before, after
+
+
 def wire(client: str, scope: str, folder: str, brain: str, *, out: bool = False,
          dry_run: bool = False, home: Sequence[str] = ()) -> list[dict[str, str]]:
     """Wire a client or take it out: what was done to each file; with a diff, if only asked.
 
     Every file is read and its new text checked before the first is written; a file that was
     changed is kept in `<brain>/clients/` first.  Raises InvalidInput for a client or file that
-    can't be edited, with what to paste.
+    can't be edited, with what to paste as its second argument.
     """
     import difflib
-    _require(client in CLIENTS, f"client {_shown(client)} is not one of {', '.join(CLIENTS)}; for "
-             "another: " + json.dumps({"mcpServers": {"realmemory": _SHAPES["plain"](
-                 _serve_command(home))}}))
-    notes_file, plan, done = os.path.join(brain, "clients.json"), [], []
-    notes: dict[str, Any] = {}
-    kept = _file_text(notes_file)
-    with suppress(ValueError):
-        notes = json.loads(kept or "{}")
-    for path, edits in client_edits(client, scope, folder, home).items():
-        path = os.path.realpath(path)
-        try:
-            before = after = _file_text(path)
-            memo = notes.setdefault(path, {
-                "was": before if before is None or _is_blank(before) else "", "made": [],
-                "old": [], "by": [], "dirs": _missing(os.path.dirname(path))})
-            memo["by"] = [name for name in memo["by"] if name != client] + [client] * (not out)
-            if not out:
-                after = wired(before, edits, memo)
-                _require((unwired(after, edits, memo) or "") == (
-                    unwired(before or "", edits, memo) or ""),
-                    "the edit could not be proved to change nothing else")
-            elif before is not None and not memo["by"]:     # no other client shares the file
-                after = unwired(before, edits, memo)
-        except (InvalidInput, OSError, UnicodeError) as error:
-            raise InvalidInput(f"{path} is left as it is: {error}; mend it, or add by hand: "
-                               f"{_shown(to_json([e.value for e in edits]), 2_000)}") from error
-        diff = "".join(difflib.unified_diff(
-            (before or "").splitlines(True), (after or "").splitlines(True), path, path)
-            if dry_run else ())
-        did = ("none" if before == after else "removed" if after is None
-               else "made" if before is None else "changed")
-        plan.append((path, before, after, memo["dirs"]))
-        done.append({"file": path, "did": did, "diff": diff})
-    if dry_run:
-        return done
-    for path, before, after, _ in plan:
-        if before is not None and before != after:
-            _keep_copy(os.path.join(brain, "clients"), path, before)
-    notes = {path: memo for path, memo in notes.items() if memo["by"]}
-    text = json.dumps(notes, indent=1, ensure_ascii=False) if notes else None
-    # The notes are there first and go last, so that a kill leaves a way back.
-    plan.insert(len(plan) * out, (notes_file, kept, text, []))
-    for path, before, after, made in plan:
-        if before != after:
-            _write_text(path, before, after, made)
+    if client not in CLIENTS:
+        raise InvalidInput(
+            f"client {_shown(client)} is not one of {', '.join(CLIENTS)}; add to another by hand",
+            json.dumps({"mcpServers": {"realmemory": _SHAPES["plain"](_serve_command(home))}},
+                       indent=2, ensure_ascii=False))
+    notes_file, copies = os.path.join(brain, "clients.json"), os.path.join(brain, "clients")
+    with nullcontext() if dry_run else _alone_in(copies):
+        notes: dict[str, Any] = {}
+        kept, plan, done = _file_text(notes_file), [], []
+        with suppress(ValueError):
+            notes = json.loads(kept or "{}")
+        for path, edits in client_edits(client, scope, folder, home).items():
+            path = os.path.realpath(path)
+            before, after = _planned(path, client, edits, notes, out)
+            diff = "".join(difflib.unified_diff(
+                (before or "").splitlines(True), (after or "").splitlines(True), path, path)
+                if dry_run else ())
+            did = ("none" if before == after else "removed" if after is None
+                   else "made" if before is None else "changed")
+            plan.append((path, before, after, notes[path]["dirs"]))
+            done.append({"file": path, "did": did, "diff": diff})
+        if dry_run:
+            return done
+        for path, before, after, _ in plan:
+            if before is not None and before != after:
+                _keep_copy(copies, path)
+        notes = {path: memo for path, memo in notes.items() if memo["by"]}
+        text = json.dumps(notes, indent=1, ensure_ascii=False) if notes else None
+        # The notes are there first and go last, so that a kill leaves a way back.
+        plan.insert(len(plan) * out, (notes_file, kept, text, []))
+        for path, before, after, made in plan:
+            if before != after:
+                _write_text(path, before, after, made)
     return done
+
+
+@contextmanager
+def _alone_in(folder: str) -> Iterator[None]:
+    """One process at a time in a folder: SQLite's lock, which the system drops with its holder."""
+    path = os.path.join(folder, "lock")
+    for part in (os.path.dirname(folder), folder):
+        os.makedirs(part, 0o700, exist_ok=True)
+    try:
+        with closing(sqlite3.connect(path, timeout=30, isolation_level=None)) as con:
+            con.execute("BEGIN EXCLUSIVE")
+            yield
+    except sqlite3.Error as error:
+        raise StoreError(f"{path!r} can't be locked ({error}); try again") from error
 
 
 def _missing(folder: str) -> list[str]:
@@ -10611,21 +10666,21 @@ def _missing(folder: str) -> list[str]:
     return [] if os.path.isdir(folder) else [*_missing(os.path.dirname(folder)), folder]
 
 
-def _file_text(path: str) -> str | None:
-    """A file's text with its line ends and byte order mark; None where there is none."""
+def _file_text(path: str, encoding: str = "utf-8-sig") -> str | None:
+    """A file's text with its line ends, without a byte order mark; None where there is no file."""
     try:
-        with open(path, encoding="utf-8", newline="") as file:
+        with open(path, encoding=encoding, newline="") as file:
             return file.read()
     except FileNotFoundError:
         return None
 
 
-def _keep_copy(folder: str, path: str, text: str) -> None:
+def _keep_copy(folder: str, path: str) -> None:
     """A dated copy of a client's file; the newest forty stay."""
-    os.makedirs(folder, 0o700, exist_ok=True)
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
-    _write_file(os.path.join(folder, f"{stamp}-{os.path.basename(path)}"), [text])
-    for name in sorted(os.listdir(folder))[:-40]:
+    _write_file(os.path.join(folder, f"{stamp}-{os.path.basename(path)}"),
+                [_file_text(path, "utf-8") or ""])
+    for name in sorted(os.listdir(folder))[:-41]:       # the last is the lock
         os.unlink(os.path.join(folder, name))
 
 
@@ -10642,7 +10697,8 @@ def _write_text(path: str, before: str | None, after: str | None, made: Sequence
     for folder in _missing(os.path.dirname(path)):
         os.mkdir(folder, 0o700)
     mode = os.stat(path).st_mode & 0o777 if before is not None else 0o600
-    _write_file(path, [after])
+    marked = (_file_text(path, "utf-8") or "").startswith("\ufeff")
+    _write_file(path, ["\ufeff" * marked, after])
     os.chmod(path, mode)
 
 
@@ -11129,7 +11185,7 @@ def _cmd_report(desk: Desk, given: Mapping[str, Any]) -> Answer:
 
 def _cmd_doctor(call: _Call) -> Answer:
     found = findings(_folder(call.options), os.environ,
-                     client_states(os.getcwd(), _own_place(call.options)))
+                     client_states(project_root(os.getcwd()), _own_place(call.options)))
     lines = [f"{one.state:<8} {one_line(one.what):<12} {one_line(one.found)}"
              + f"\n{'':<21} {one_line(one.todo)}" * bool(one.todo) for one in found]
     many = {state: sum(one.state == state for one in found) for state in STATES}
@@ -11155,17 +11211,23 @@ def _cmd_serve(call: _Call) -> Answer:
 
 def _cmd_install(call: _Call) -> Answer:
     """Wire a client, or take it out; without a name, what is found on this machine."""
-    o, brain, folder = call.options, _folder(call.options), os.getcwd()
-    home = _own_place(o)
+    o, brain, home = call.options, _folder(call.options), _own_place(call.options)
+    folder = project_root(os.getcwd())
     if not o.client:
         states = client_states(folder, home)
         return Answer(states, "\n".join(
             f"{s['client']:<12} {s['title']:<12} {'found' if s['found'] else 'not found':<10} "
             f"user: {s['user']}, project: {s['project']}" for s in states)
-            + "\ninstall CLIENT wires one; --dry-run shows what it would change")
-    done = wire(o.client, o.scope, folder, brain, out=o.command == "uninstall",
-                dry_run=o.dry_run, home=home)
-    lines = [line for row in done for line in (
+            + f"\nproject: {folder}"
+            "\ninstall CLIENT wires one; --dry-run shows what it would change")
+    try:
+        done = wire(o.client, o.scope, folder, brain, out=o.command == "uninstall",
+                    dry_run=o.dry_run, home=home)
+    except InvalidInput as error:
+        said, text = error.args
+        print(text, file=sys.stderr)        # whole and first: the error is one line
+        raise InvalidInput(f"{said} what stands above") from error
+    lines = [f"project: {folder}"] * (o.scope == "project") + [line for row in done for line in (
         f"{row['did']:<8} {row['file']}", *([row["diff"]] if o.dry_run and row["diff"] else []))]
     note = CLIENTS[o.client].note
     lines += [f"note: {note}"] * bool(note and o.command == "install")

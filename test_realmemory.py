@@ -9823,7 +9823,8 @@ def test_uninstall_gives_any_configuration_back_byte_for_byte(machine, client, s
         for path, edits in plan.items():
             if (text := configs.text(edits)) is not None:
                 os.makedirs(os.path.dirname(path), exist_ok=True)
-                Path(path).write_bytes(text.encode())
+                mark = "\ufeff" * (configs.r.random() < 0.1)
+                Path(path).write_bytes((mark + text).encode())
         before = files_below(machine.place)
         try:
             machine.wire(client, scope)
@@ -9834,7 +9835,7 @@ def test_uninstall_gives_any_configuration_back_byte_for_byte(machine, client, s
         for path, edits in plan.items():
             for edit in edits:
                 if edit.path:
-                    node = rm.jsonc(Path(path).read_bytes().decode()).value
+                    node = rm.jsonc(Path(path).read_bytes().decode("utf-8-sig")).value
                     for key in edit.path:
                         node = node[key]
                     assert node == edit.value or edit.what == "item" and edit.value in node
@@ -9855,10 +9856,19 @@ def test_an_unreadable_file_is_refused_and_every_file_left_alone(machine):
         path.parent.mkdir(parents=True)
         path.write_text(text, encoding="latin-1")
         before = files_below(machine.home)
-        with pytest.raises(rm.InvalidInput, match=re.escape(str(path))) as refused:
-            machine.wire("claude-code")
-        assert "serve" in str(refused.value) or "hook" in str(refused.value)    # what to add
-        assert files_below(machine.home) == before
+        for out, todo in ((False, "or add by hand"), (True, "or take out by hand")):
+            if out and "no list" in text:       # nothing of ours can be there
+                continue
+            with pytest.raises(rm.InvalidInput, match=re.escape(str(path))) as refused:
+                machine.wire("claude-code", out=out)
+            said, pasted = refused.value.args
+            assert said.endswith(todo)
+            path.write_text(pasted)         # what it shows is the file as it should be
+            row, = (row for row in machine.wire("claude-code", dry_run=True)
+                    if row["file"] == str(path))
+            assert row["did"] == "none"
+            path.write_text(text, encoding="latin-1")
+            assert files_below(machine.home) == before
 
 
 def test_a_table_header_inside_a_toml_text_is_not_taken_for_a_table(machine):
@@ -9889,6 +9899,91 @@ def test_a_changed_own_entry_is_replaced_in_its_place_and_others_stay(machine):
     assert [*told] == ["model", "hooks"]
     machine.wire("claude-code", out=True)
     assert json.loads(path.read_text()) == {"model": "opus", "hooks": {"Stop": [theirs]}}
+
+
+@pytest.mark.parametrize("client, file, event", [
+    ("claude-code", ".claude/settings.json", "Stop"), ("gemini", ".gemini/settings.json",
+                                                       "AfterAgent"),
+    ("zcode", ".zcode/cli/config.json", "Stop"), ("cursor", ".cursor/hooks.json", "stop")])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_hook_that_someone_adds_to_our_group_is_theirs(machine, client, file, event, first):
+    path, mine = machine.home / file, {"type": "command", "command": "echo mine"}
+
+    def groups():
+        hooks = json.loads(path.read_text())["hooks"]
+        return hooks.get("events", hooks)[event]
+    machine.wire(client)
+    told = json.loads(path.read_text())
+    group = told["hooks"].get("events", told["hooks"])[event]
+    group = group[0].get("hooks", group)
+    group.insert(0 if first else 1, mine)
+    path.write_text(json.dumps(told, indent=2))
+    before = path.read_text()
+    assert {row["did"] for row in machine.wire(client)} == {"none"}
+    path.write_text(before.replace(str(MODULE.parent), "/elsewhere"))
+    machine.wire(client)
+    assert json.dumps(groups()).count("echo mine") == 1
+    assert json.dumps(groups()).count("--client") == 1 and "/elsewhere" not in str(groups())
+    machine.wire(client, out=True)
+    assert groups() == ([mine] if client == "cursor" else [{"hooks": [mine]}])
+
+
+@pytest.mark.parametrize("client", rm.CLIENTS)
+def test_without_a_record_own_entries_are_still_taken_out(machine, tmp_path, client):
+    for scope in ("user", "project"):
+        machine.wire(client, scope)
+        shutil.rmtree(tmp_path / "notes")
+        machine.wire(client, scope, out=True)
+    left = b"".join(text or b"" for text in files_below(machine.place).values())
+    assert b"realmemory" not in left
+
+
+@pytest.mark.parametrize("left, right", [
+    ("<!-- END realmemory -->", ""), ("<!-- BEGIN realmemory -->", ""),
+    ("<!-- END realmemory -->", "<!-- END realmemory -->\n<!-- BEGIN realmemory -->\nold")])
+def test_a_block_whose_end_or_begin_is_gone_is_refused_with_what_to_do(machine, left, right):
+    path = machine.home / ".codex/AGENTS.md"
+    path.parent.mkdir()
+    path.write_text("# Mine\n")
+    machine.wire("codex")
+    path.write_text(path.read_text().replace(left, right) + "mine too\n")
+    before = files_below(machine.place)
+    for out in (False, True):
+        with pytest.raises(rm.InvalidInput, match="put back the line that is missing"):
+            machine.wire("codex", out=out)
+        assert files_below(machine.place) == before
+
+
+def test_installs_at_the_same_time_all_stay_in_the_record(machine, tmp_path):
+    from concurrent.futures import ThreadPoolExecutor
+    notes = tmp_path / "notes"
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(lambda client: machine.wire(client, "project"), rm.CLIENTS))
+    told = json.loads((notes / "clients.json").read_text())
+    assert {name for row in told.values() for name in row["by"]} == {*rm.CLIENTS}
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(lambda client: machine.wire(client, "project", out=True), rm.CLIENTS))
+    assert not [*machine.project.iterdir()]
+
+
+def test_a_project_is_wired_at_the_root_of_its_repository(machine, cli, monkeypatch):
+    below = machine.project / "sub/deep"
+    below.mkdir(parents=True)
+    monkeypatch.chdir(below)
+    assert cli("install", "zed", "--scope", "project").out.startswith(f"project: {below}\n")
+    assert cli("uninstall", "zed", "--scope", "project").code == 0 and not [*below.iterdir()]
+    (machine.project / ".git").mkdir()
+    said = cli("install", "zed", "--scope", "project")
+    assert said.out.startswith(f"project: {machine.project}\n") and not [*below.iterdir()]
+    assert (machine.project / ".zed/settings.json").exists()
+    assert f"project: {machine.project}\n" in cli("install").out
+    assert [row["project"] for row in cli("install", "--json").json() if row["client"] == "zed"
+            ] == ["wired"]
+
+
+def test_a_client_that_takes_nothing_in_at_a_prompt_says_so():
+    for row in rm.CLIENTS.values():
+        assert ("at a prompt" in row.note) == (bool(row.events) and "prompt" not in row.takes)
 
 
 def test_a_comment_put_before_an_own_entry_never_swallows_what_follows_it(machine):
@@ -9948,7 +10043,13 @@ def test_install_shows_what_it_would_do_and_what_it_found(machine, cli, monkeypa
     after = {row["client"]: row for row in cli("install", "--json").json()}
     assert (after["claude-code"]["user"], after["claude-code"]["project"]) == ("wired", "not wired")
     unknown = cli("install", "emacs")
-    assert unknown.code == 1 and '"mcpServers"' in unknown.err      # the snippet to paste
+    assert unknown.code == 1 and '"mcpServers": {\n' in unknown.err     # the snippet to paste
+    (machine.home / ".claude.json").write_text("{")
+    for name, todo in (("install", "or add by hand"), ("uninstall", "or take out by hand")):
+        refused = cli(name, "claude-code")
+        pasted, _, said = refused.err.partition("realmemory: ")
+        assert refused.code == 1 and f"{todo} what stands above" in said
+        assert json.loads(pasted)["mcpServers"]["realmemory"]["args"][1] == "serve"
 
 
 @pytest.mark.parametrize("variable, file", [("CLAUDE_CONFIG_DIR", ".claude.json"),
