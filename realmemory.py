@@ -10877,6 +10877,8 @@ def findings(folder: str, environ: Mapping[str, str],
 # WAL beside us; what it has brought is restored like any other copy.
 
 BODY_LIMIT = 8 * MAX_TEXT_CHARS
+_TOO_BIG = 413, f"over {BODY_LIMIT} bytes"
+REQUEST_S = 20.0        # for a request to be whole: BODY_LIMIT at 6 Mbit/s; who stalls is cut off
 
 
 def _loopback(host: str) -> bool:
@@ -10919,8 +10921,52 @@ def http_refusal(method: str, path: str, headers: Mapping[str, str], token: str)
         return 404, "there are /mcp and /health"
     if path == "/health":
         return 200, "ok"
-    # No stream of the server's own, and no session to delete.
-    return (405, "POST only") if method != "POST" else None
+    if method != "POST":        # no stream of the server's own, and no session to delete
+        return 405, "POST only"
+    return _TOO_BIG if int(headers.get("content-length", "0")) > BODY_LIMIT else None
+
+
+def _patient_protocol() -> Any:
+    """uvicorn's protocol; whoever owes the rest of a request is cut off after REQUEST_S."""
+    import h11
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    class Patient(H11Protocol):
+        deadline: Any = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self.deadline = self.loop.call_later(REQUEST_S, transport.abort)
+
+        def handle_events(self) -> None:
+            super().handle_events()         # between two calls uvicorn's own timer runs
+            owing = self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
+            if not owing or self.timeout_keep_alive_task:
+                self.deadline.cancel()
+            elif self.deadline.cancelled():
+                self.deadline = self.loop.call_later(REQUEST_S, self.transport.abort)
+
+    return Patient
+
+
+def _listener(host: str, port: int) -> Any:
+    """A listening socket that lets clients have half of the process's descriptors; asyncio would
+    take all, and log each refusal of the system."""
+    import socket
+
+    class Door(socket.socket):
+        def accept(self) -> tuple[socket.socket, Any]:
+            found = super().accept()        # the lowest free number: so many are open
+            if 0 < os.sysconf("SC_OPEN_MAX") // 2 <= found[0].fileno():
+                found[0].close()
+                raise ConnectionAbortedError
+            return found
+
+    door = Door(fileno=socket.create_server(
+        (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET,
+        backlog=1_024).detach())
+    door.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)      # else 40 ms an answer
+    return door
 
 
 def serve_http(open_desk: Callable[[], Desk], tools: Sequence[Tool], address: str,
@@ -10928,7 +10974,6 @@ def serve_http(open_desk: Callable[[], Desk], tools: Sequence[Tool], address: st
     """Serve the tools at http://HOST:PORT/mcp[?project=NAME] until SIGTERM or SIGINT; what was
     begun is answered."""
     import signal
-    import socket
     from contextvars import ContextVar
     from urllib.parse import parse_qs
     host, port = http_address(address)
@@ -10965,7 +11010,7 @@ def serve_http(open_desk: Callable[[], Desk], tools: Sequence[Tool], address: st
                 return                  # the client has gone
             body += event.get("body", b"")
             if len(body) > BODY_LIMIT:
-                refused = 413, f"over {BODY_LIMIT} bytes"
+                refused = _TOO_BIG
             more = event.get("more_body", False) and refused is None
         if refused:
             how = {401: {"WWW-Authenticate": "Bearer"}, 405: {"Allow": "POST"}}.get(refused[0])
@@ -10980,17 +11025,14 @@ def serve_http(open_desk: Callable[[], Desk], tools: Sequence[Tool], address: st
         await manager.handle_request(scope, again, send)
 
     web = uvicorn.Server(uvicorn.Config(
-        app, lifespan="off", ws="none", log_config=None, access_log=False, server_header=False,
-        timeout_graceful_shutdown=10))
+        app, http=_patient_protocol(), lifespan="off", ws="none", log_config=None,
+        log_level="error", access_log=False, server_header=False, timeout_graceful_shutdown=10))
 
     async def run() -> None:
         async with manager.run():
             await web.serve([listener])
 
-    with closing(ours), socket.create_server(
-            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET,
-            backlog=1_024) as listener:
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)      # else 40 ms an answer
+    with closing(ours), _listener(host, port) as listener:
         for number in (signal.SIGTERM, signal.SIGINT):      # uvicorn hands them on when it is done
             signal.signal(number, web.handle_exit)
         ours.desk()                     # what is wrong with the store is said now

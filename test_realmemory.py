@@ -22,6 +22,7 @@ import resource
 import select
 import shutil
 import signal
+import socket
 import sqlite3
 import stat
 import string
@@ -32,7 +33,7 @@ import time
 import tomllib
 import unicodedata
 from array import array
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta, timezone
 from html.parser import HTMLParser
 from importlib.metadata import distributions
@@ -229,7 +230,7 @@ def test_only_the_standard_library_is_imported():
             used[id(node) in late].update(name.split(".")[0] for name in names)
     assert used[False] <= sys.stdlib_module_names
     assert used[True] - sys.stdlib_module_names <= {
-        "fastembed", "mcp", "mcp_types", "anyio", "starlette", "uvicorn"}
+        "fastembed", "mcp", "mcp_types", "anyio", "starlette", "uvicorn", "h11"}
 
 
 def test_importing_the_module_loads_nothing_heavy_and_prints_nothing():
@@ -8837,6 +8838,8 @@ LOCAL, AWAY, KEY = "127.0.0.1:8765", "memory.example.com", "k" * 16
     (200, KEY, {"host": AWAY}, "GET", "/health"),
     (404, "", {"host": LOCAL}, "POST", "/"),
     (405, "", {"host": LOCAL}, "GET", "/mcp"),
+    (413, "", {"host": LOCAL, "content-length": "99999999999"}, "POST", "/mcp"),
+    (401, KEY, {"host": AWAY, "content-length": "99999999999"}, "POST", "/mcp"),
 ])
 def test_only_who_may_is_let_in(status, token, headers, method, path):
     refused = rm.http_refusal(method, path, headers, token)
@@ -8869,6 +8872,76 @@ def test_a_token_lets_a_client_in_and_nothing_else_does(home):
         assert posted(url, big, Authorization=f"Bearer {KEY}")[0] == 413
     with sound(home / ".realmemory" / "namespaces" / "team") as hippo:
         assert [item.text for item in hippo.traces()] == ["Tea at four"]
+
+
+@pytest.fixture(scope="module")
+def narrow(tmp_path_factory):
+    """Home and port of a server with 64 descriptors, where a request must be whole in a second."""
+    home = tmp_path_factory.mktemp("narrow")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(globals(), "COMMAND", (
+            sys.executable, "-c", "import resource, sys, realmemory as rm; rm.REQUEST_S = 1; "
+            "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)); sys.exit(rm.main())"))
+        server = serving(home)
+        url, _ = server.__enter__()
+    yield home, int(re.search(r":(\d+)/", url)[1])
+    server.__exit__(None, None, None)
+
+
+HEAD = b"POST /mcp HTTP/1.1\r\nHost: localhost\r\n"
+PART = HEAD + b"Content-Length: 50\r\n\r\n{"
+ASKED = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+def answered(port, sent):
+    """All that the server sends back until it closes."""
+    with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as wire:
+        wire.sendall(sent)
+        return b"".join(iter(lambda: wire.recv(9_999), b""))
+
+
+@pytest.mark.parametrize(("sent", "statuses"), [
+    (b"", []), (b"POST", []), (HEAD, []), (PART, []),
+    (ASKED + HEAD, [b"200"]), (ASKED + PART, [b"200"]),
+    (HEAD + b"Content-Length: 99999999999\r\n\r\n{", [b"413"]), (b"nonsense\r\n\r\n", [b"400"]),
+])
+def test_who_never_ends_a_request_is_cut_off(narrow, sent, statuses):
+    assert re.findall(rb"HTTP/1.1 (\d+)", answered(narrow[1], sent)) == statuses
+
+
+def test_unfinished_requests_do_not_take_every_descriptor_nor_fill_the_log(narrow):
+    at = "127.0.0.1", narrow[1]
+    with ExitStack() as stack:
+        for _ in range(200):
+            wire = stack.enter_context(socket.create_connection(at, PATIENCE_S))
+            with suppress(OSError):         # closed at once
+                wire.sendall(HEAD)
+        for _ in range(PATIENCE_S * 10):
+            with suppress(OSError):
+                if posted(f"http://127.0.0.1:{at[1]}/health", method="GET")[0] == 200:
+                    break
+            time.sleep(0.1)
+        else:
+            pytest.fail("/health never answered")
+
+
+@needs_sdk_2
+def test_a_call_that_waits_longer_than_a_request_may_take_is_answered(narrow):
+    import anyio
+    home, port = narrow
+
+    async def steps(client):
+        assert not (await told(client, "memorize", text="The loom is oak"))[1]
+        with closing(sqlite3.connect(home / ".realmemory" / rm.Store.FILE)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            async with anyio.create_task_group() as group:
+                group.start_soon(waits, client)
+                await anyio.sleep(2)
+                other.rollback()
+
+    async def waits(client):
+        assert not (await told(client, "memorize", text="The inn is shut"))[1]
+    over_http(f"http://127.0.0.1:{port}/mcp", steps)
 
 
 async def writers(url, clients, calls, wrote):
