@@ -8888,9 +8888,9 @@ def narrow(tmp_path_factory):
     server.__exit__(None, None, None)
 
 
-HEAD = b"POST /mcp HTTP/1.1\r\nHost: localhost\r\n"
-PART = HEAD + b"Content-Length: 50\r\n\r\n{"
-ASKED = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+BEGUN = b"POST /mcp HTTP/1.1\r\nHost: localhost\r\n"
+HALF = BEGUN + b"Content-Length: 50\r\n\r\n{"
+WHOLE = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 def answered(port, sent):
@@ -8901,9 +8901,9 @@ def answered(port, sent):
 
 
 @pytest.mark.parametrize(("sent", "statuses"), [
-    (b"", []), (b"POST", []), (HEAD, []), (PART, []),
-    (ASKED + HEAD, [b"200"]), (ASKED + PART, [b"200"]),
-    (HEAD + b"Content-Length: 99999999999\r\n\r\n{", [b"413"]), (b"nonsense\r\n\r\n", [b"400"]),
+    (b"", []), (b"POST", []), (BEGUN, []), (HALF, []),
+    (WHOLE + BEGUN, [b"200"]), (WHOLE + HALF, [b"200"]),
+    (BEGUN + b"Content-Length: 99999999999\r\n\r\n{", [b"413"]), (b"nonsense\r\n\r\n", [b"400"]),
 ])
 def test_who_never_ends_a_request_is_cut_off(narrow, sent, statuses):
     assert re.findall(rb"HTTP/1.1 (\d+)", answered(narrow[1], sent)) == statuses
@@ -8915,7 +8915,7 @@ def test_unfinished_requests_do_not_take_every_descriptor_nor_fill_the_log(narro
         for _ in range(200):
             wire = stack.enter_context(socket.create_connection(at, PATIENCE_S))
             with suppress(OSError):         # closed at once
-                wire.sendall(HEAD)
+                wire.sendall(BEGUN)
         for _ in range(PATIENCE_S * 10):
             with suppress(OSError):
                 if posted(f"http://127.0.0.1:{at[1]}/health", method="GET")[0] == 200:
