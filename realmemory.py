@@ -5489,6 +5489,8 @@ _AUDIT = {  # what is wrong: the rows in which it is
     "rewordings of a trace that is gone": f"traces WHERE gist_id {_GONE}",
     "variants of traces that are gone": f"variants WHERE trace_id {_GONE}",
     "showings of traces that are gone": f"injections WHERE trace_id {_GONE}",
+    "showings in projects that are gone": """injections
+        WHERE scope_id NOT IN (SELECT id FROM scopes)""",
     "links to traces that are gone": f"links WHERE src {_GONE} OR dst {_GONE}",
     "links between two projects": """links l JOIN traces a ON a.id = l.src JOIN traces b
         ON b.id = l.dst WHERE a.scope_id <> b.scope_id AND 1 NOT IN (a.scope_id, b.scope_id)""",
@@ -8351,10 +8353,10 @@ _ZCODE = """SELECT s.id AS sessionId, json_extract(m.data, '$.role') AS role, p.
     JOIN session s ON s.id = m.session_id
     WHERE json_extract(p.data, '$.type') = 'text' ORDER BY s.id, m.rowid, p.rowid"""
 # What clients wrap around or put in place of a user's words.
-_WRAPPED = Regex(r"<(environment_context|user_instructions|system-reminder|turn_aborted|"
-                 r"(?:local-)?command-[a-z-]+|ide_[a-z_]+)\b[^>]*>.*?</\1>|</?user_query>|"
-                 r"\A# AGENTS\.md instructions for .*|^\[Request interrupted by user[^]\n]*\]$",
-                 re.S | re.M)
+_WRAPPER = Regex(r"<(/?)(environment_context|user_instructions|system-reminder|turn_aborted|"
+                 r"(?:local-)?command-[a-z-]{1,40}|ide_[a-z_]{1,40})\b[^<>]{0,400}>")
+_INSTEAD = Regex(r"</?user_query>|\A# AGENTS\.md instructions for .*|"
+                 r"^\[Request interrupted by user[^]\n]{0,80}\]$", re.S | re.M)
 
 
 class Said(Record):
@@ -8392,13 +8394,27 @@ def _word(data: Mapping[str, Any], name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
+def _unwrapped(text: str) -> str:
+    """The text without what stands between two tags of _WRAPPER."""
+    tags, ends, kept, at = [*_WRAPPER.finditer(text)], dict[str, list[int]](), list[str](), 0
+    for tag in tags:
+        if tag[1]:
+            ends.setdefault(tag[2], []).append(tag.start())
+    for tag in tags:
+        closing = ends.get(tag[2], [])
+        if not tag[1] and tag.start() >= at and closing and closing[-1] > tag.start():
+            kept.append(text[at:tag.start()])
+            at = text.index(">", closing[bisect_left(closing, tag.start())]) + 1
+    return "".join([*kept, text[at:]])
+
+
 def heard(text: str) -> str:
     """What someone said: without what clients and realMemory itself put around it, cut.
 
     >>> heard("Go on<system-reminder>be quick</system-reminder>\\n<realmemory>- #1 x</realmemory>")
     'Go on'
     """
-    text = unframed(str(_WRAPPED.sub("", text[:MAX_TEXT_CHARS]))).strip()
+    text = unframed(str(_INSTEAD.sub("", _unwrapped(text[:MAX_TEXT_CHARS])))).strip()
     return text if len(text) <= TURN_CHARS else f"{text[:TURN_CHARS]}… ({len(text):,} characters)"
 
 
@@ -8417,11 +8433,12 @@ def _said(line: object, session: str, cwd: str) -> Said | None:
     text = heard(blocks) if isinstance(blocks, str) else ""
     if not text or found["role"] not in ("user", "assistant"):
         return None
+    when = None
     with suppress(InvalidInput):
-        at = epoch(at / 1000 if isinstance(at, (int, float)) and at > 1e11 else at)
-    ident = found["ident"] or f"{found['at'] or ''} {_crc(text)}"
-    return Said(found["role"], text, str(ident), at if isinstance(at, float) else None,
-                str(found["session"] or session), str(found["cwd"] or cwd))
+        when = epoch(at / 1000 if isinstance(at, (int, float)) and at > 1e11 else at)
+    ident = found["ident"] or f"{at or ''} {_crc(text)}"
+    return Said(found["role"], text, str(ident), when, str(found["session"] or session),
+                str(found["cwd"] or cwd))
 
 
 def _records(path: str, database: bool, tail: int) -> Iterator[Any]:
@@ -8605,9 +8622,13 @@ class _Hook:
         what = "\n".join([self.prompt, self.reply, *(_word(self.data, name)
                                                      for name in ("source", "turn"))])
         self.store.run("DELETE FROM firings WHERE abs(at - ?) > ?", self.now, AGAIN_S)
-        key = f"{self.session or self.scope} {self.event} {_crc(what)}"
-        return self.store.run("INSERT OR IGNORE INTO firings VALUES(?, ?)", key,
-                              self.now).rowcount == 1
+        who, other = self.session or self.scope, {"prompt": "stop", "stop": "prompt"}
+        fresh = self.store.run("INSERT OR IGNORE INTO firings VALUES(?, ?)",
+                               f"{who} {self.event} {_crc(what)}", self.now).rowcount == 1
+        if fresh and self.event in other:       # what is said again after a turn is another turn
+            begins = f"{who} {other[self.event]} "
+            self.store.run("DELETE FROM firings WHERE substr(key, 1, ?) = ?", len(begins), begins)
+        return fresh
 
     def _notes(self, found: Sequence[tuple[sqlite3.Row, float]], ms: float) -> str:
         """Those of the traces that this context doesn't hold, and that earn their tokens."""
@@ -9657,7 +9678,10 @@ def _write_claude(hippo: Hippocampus, scopes: Sequence[int], _: str
     for row in hippo.store.rows(_SQL_STRONGEST, to_json(scopes)):
         words = re.findall(r"[a-z0-9]+", fold(row["text"][:200]))[:6]
         slug = "-".join(["realmemory", *words])[:60] + f"-{row['uid'] % 16**8:08x}"
-        hook = one_line(row["text"], 90).replace("<!--", "<! --")
+        source = f"from {row['origin']}: " * (row["origin"] not in TRUSTED)
+        if source and row["kind"] == "procedural":
+            continue                    # a page makes no rule there, either
+        hook = source + one_line(row["text"], 90).replace("<!--", "<! --")
         line = f"- [{re.sub('[][]', '', hook[:40])}]({slug}.md) \u2014 {hook}"
         size += len(line.encode()) + 1
         if size > INDEX_BYTES:
@@ -9667,7 +9691,7 @@ def _write_claude(hippo: Hippocampus, scopes: Sequence[int], _: str
             "user" if row["scope"] == GLOBAL else "project")
         yield f"{slug}.md", (
             f"---\nname: {slug}\ndescription: {json.dumps(hook, ensure_ascii=False)}\nmetadata:\n"
-            f"  type: {sort}\n  realmemory: {row['uid']}\n---\n{row['text']}\n")
+            f"  type: {sort}\n  realmemory: {row['uid']}\n---\n{source}{row['text']}\n")
     yield "MEMORY.md", "\n".join([*index, f"{FENCE[1]} -->", ""])
 
 
@@ -9693,7 +9717,12 @@ def _write_folder(folder: str, files: dict[str, str]) -> None:
 
 
 def _write_file(path: str, pieces: Iterable[str]) -> None:
-    """Write a file for its owner only, put in place when it is whole."""
+    """Write a file for its owner only, put in place when it is whole; into a pipe or device."""
+    path = os.path.realpath(path)
+    if os.path.exists(path) and not os.path.isfile(path):
+        with open(path, "w", encoding="utf-8", errors="surrogateescape", newline="\n") as file:
+            file.writelines(pieces)
+        return
     part = f"{path}.{os.getpid()}.part"
     _remove(part)
     try:
@@ -9808,8 +9837,11 @@ def _taken(intakes: dict[str, _Intake], path: str, named: str | None,
             if not folder:
                 raise
             yield Verdict("skipped", None, one, str(error))
+    if folder:                          # a format may have lost its last file
+        intakes |= {name: made(name) for name, row in FORMATS.items()
+                    if row.notes is None and name not in intakes}
     for intake in intakes.values():
-        for lost in intake.taken:
+        for lost in [*intake.taken]:
             if lost.startswith(inside) and not os.path.lexists(lost):
                 with intake.hippo.writing():
                     told = [*intake.file(lost, [])]
@@ -9882,10 +9914,10 @@ _MERGED = (     # scope :old becomes part of :new
     """UPDATE blocks SET label = substr(label, 1, 60) || '.' || id WHERE scope_id = :old
         AND value <> '' AND label IN (SELECT label FROM blocks WHERE scope_id = :new)""",
     *(f"UPDATE OR IGNORE {table} SET scope_id = :new WHERE scope_id = :old" for table in (
-        "aliases", "contexts", "events", "blocks")),
+        "aliases", "contexts", "events", "blocks", "injections")),
     *(f"DELETE FROM {table} WHERE scope_id = :old" for table in (
         "active_days", "contexts", "blocks", "counts")),
-    "DELETE FROM scopes WHERE id = :old")
+    "DELETE FROM db_meta WHERE key = 'off ' || :old", "DELETE FROM scopes WHERE id = :old")
 _SQL_SCOPES = """SELECT s.name, (SELECT coalesce(sum(n), 0) FROM counts WHERE scope_id = s.id) AS
     traces, (SELECT coalesce(sum(n), 0) FROM counts JOIN scopes l ON l.id = scope_id
     WHERE l.log_of = s.id) AS turns, (SELECT date(max(day) * 86400, 'unixepoch') FROM active_days
@@ -10022,7 +10054,9 @@ def _cmd_rename_project(desk: Desk, given: Mapping[str, Any]) -> Answer:
     old, new = given["old_name"], given["new_name"]
     with desk.hippo.store.reading():
         merges = desk.hippo.store.scope_id(new) not in (None, desk.hippo.store.scope_id(old))
-    if merges and (asked := _unconfirmed(given, f"merge {old!r} into {new!r}, after a copy")):
+    if (merges or given["dry_run"]) and (asked := _unconfirmed(
+            given, f"merge {old!r} into {new!r}, after a copy" if merges else
+            f"rename {old!r} to {new!r}")):
         return asked
     merged = rename_project(desk.hippo, old, new)
     return Answer({"merged": merged, "name": new},
@@ -11135,9 +11169,7 @@ class _Call(Record):
 
 def _written(path: str, text: str) -> str:
     """Write a file for its owner only; says so."""
-    with open(path, "w", encoding="utf-8", newline="\n",
-              opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
-        file.write(text)
+    _write_file(path, [text])
     return f"written to {path}"
 
 
@@ -11152,7 +11184,7 @@ def _folder(options: Any) -> str:
 
 def _own_place(options: Any) -> list[str]:
     """The words that tell a client's command of a store that is not at the default place."""
-    own = options.path is not None or "REALMEMORY_HOME" in os.environ
+    own = options.path or options.namespace or "REALMEMORY_HOME" in os.environ
     return ["--path", os.path.abspath(_folder(options))] if own else []
 
 
