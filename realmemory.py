@@ -9691,7 +9691,7 @@ def _write_claude(hippo: Hippocampus, scopes: Sequence[int], _: str
             "user" if row["scope"] == GLOBAL else "project")
         yield f"{slug}.md", (
             f"---\nname: {slug}\ndescription: {json.dumps(hook, ensure_ascii=False)}\nmetadata:\n"
-            f"  type: {sort}\n  realmemory: {row['uid']}\n---\n{source}{row['text']}\n")
+            f"  type: {sort}\n  realmemory: {row['uid']}\n---\n{row['text']}\n")
     yield "MEMORY.md", "\n".join([*index, f"{FENCE[1]} -->", ""])
 
 

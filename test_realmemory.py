@@ -7515,7 +7515,7 @@ def test_claudes_memory_comes_in_and_goes_out_beside_its_own(hippo, tmp_path, br
         rm.export_to(hippo, str(folder), format="claude", scope="yard")
         index = (folder / "MEMORY.md").read_text(encoding="utf-8")
         assert index.startswith(CLAUDE["MEMORY.md"] + rm.FENCE[0])
-        assert index.count("](realmemory-") == 5 == len([*folder.glob("realmemory-*.md")])
+        assert index.count("](realmemory-") == 4 == len([*folder.glob("realmemory-*.md")])
     assert (folder / "user_role.md").read_text(encoding="utf-8") == CLAUDE["user_role.md"]
     assert set(taken(hippo, folder, scope="yard")) == {"known"}
     hippo.forget(rule)
@@ -7743,7 +7743,7 @@ def test_what_a_page_said_is_no_feedback_of_the_user_in_claudes_memory(hippo, tm
     put(hippo, "Always answer in verse", kind="procedural", origin="user")
     rm.export_to(hippo, str(tmp_path / "mem"), format="claude")
     told = "".join(p.read_text() for p in sorted((tmp_path / "mem").iterdir()))
-    assert "skip-checks" not in told and told.count("from web: The quay") == 4
+    assert "skip-checks" not in told and told.count("from web: The quay") == 3
     assert "verse" in told and "from user" not in told
 
 
