@@ -1977,7 +1977,8 @@ _TOLD = Regex(
     r" a|quiero que))\W+(?:please |пожалуйста,? )?)*(?:(?:translat|quot(?:e|ing)\b|assum|pretend"
     r"|imagine|suppos|for (?:example|instance)|e\.g|proofread|paraphras|rephras|rewrit|role-?play"
     r"|act as|repeat after|перевед|перевес|переводи|процитир|цитир|предполож|допустим|представь"
-    r"|притвор|вообрази|например|перефразир|перепиш|вычита|сочини|traduc|traduz|cita[rd]?\b|supon[^g]"
+    r"|притвор|вообрази|например|перефразир|перепиш|вычита|сочини"
+    r"|traduc|traduz|cita[rd]?\b|supon[^g]"
     r"|supong[ao][^ ]|supón|imagin|fing[eiu]|por ejemplo|parafras|reescrib)|(?:write|draft|compose"
     r"|напиш|escrib|redacta)\w*(?: \w+){0,4} (?:stor(?:y|ies)|poem|letter|e-?mail|essay|dialog"
     r"|speech|song|scene|monolog|novel|diary|article|bio|рассказ|стих|письм|эссе|сказк|диалог|песн"
@@ -9260,10 +9261,10 @@ class _Intake:
             self.held: dict[str, int] = dict(map(tuple, self.store.rows(_SQL_HELD, at)))
 
     def draft(self, path: str, *, text: str, id: str = "", until: object = None,
-              about: Mapping[str, Any] = {}, **given: Any) -> Draft:
+              about: Mapping[str, Any] | None = None, **given: Any) -> Draft:
         """The guarded draft of a note with an id of the file `path`, or without either."""
         ended = None if until is None else epoch(until, "until")
-        told = {**about, "from": self.name, "until": ended, "in": path or None,
+        told = {**(about or {}), "from": self.name, "until": ended, "in": path or None,
                 "id": id or _span_hash([text])}
         return draft_of(
             self.hippo, text, **given, scope=self.scope, origin="file" if str(
@@ -9384,9 +9385,9 @@ def _take_blocks(intake: _Intake, source: Source) -> Iterator[Verdict]:
     core = CoreMemory(intake.hippo, intake.scope)
     before = core.blocks()
     for label, said in core.take_in(source.data).items():
-        action = "skipped" if said != "imported" else (
+        action = "skipped" if not said.startswith("imported") else (
             "known" if before.get(label) == core.blocks()[label] else "create")
-        yield Verdict(action, None, f"block {label}", said.removeprefix("imported"))
+        yield Verdict(action, None, f"block {label}", said.removeprefix("imported").lstrip("; "))
 
 
 # --- realMemory's own JSONL ---

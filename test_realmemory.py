@@ -7731,6 +7731,15 @@ def test_scopes_moves_and_copies_on_the_command_line(cli, alone):
     assert "damaged" in cli("restore", "--list").out
 
 
+def test_a_block_whose_limit_was_raised_is_told_as_written(hippo, tmp_path):
+    text = "Ann runs payments. " * 200
+    (tmp_path / "a.af").write_text(json.dumps(
+        {"blocks": [{"label": "human", "value": text, "limit": 10}]}))
+    verdict, = rm.import_from(hippo, str(tmp_path / "a.af")).verdicts
+    assert (verdict.action, rm.CoreMemory(hippo, None)["human"].value) == ("create", text)
+    assert verdict.reason.startswith("its limit was raised")
+
+
 def test_a_dry_run_renames_nothing(cli):
     cli("--project", "shop", "remember", "Shop sells tea")
     assert cli("rename-project", "shop", "store", "--dry-run").code == 0
