@@ -20,6 +20,7 @@
     python bench.py contention               many writers, one sentence at once, kill -9
     python bench.py http                     clients of the official SDK on `serve --http`; what is
                                              lost when its host dies beside a Litestream replica
+    python bench.py soak                     six processes on one store for ten minutes
     python bench.py scale 100000             recall, bytes and memory as the store grows
     python bench.py context [FILE...]        the virtual context: turns that a small context still
                                              reaches, a long document, cost of a turn
@@ -66,7 +67,7 @@ import time
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from heapq import nlargest
@@ -3173,6 +3174,231 @@ def dead_host(litestream: str, place: Path) -> Row:
     }  # fmt: skip
 
 
+# === 11c. Soak ====================================================================================
+# Six processes do for minutes what a day does: a server, hooks, the command line, a program with
+# the store open, a reader that holds its snapshot, and sleeps, copies and audits. What one was
+# acknowledged, the others look for at their next call.
+
+
+class Worked(NamedTuple):
+    """What a worker did: calls, acknowledged writes, others' writes it did not see, errors, and
+    the bytes of its long-lived process (its own or its server's) once a second."""
+
+    role: str
+    calls: int
+    acks: list[Ack]
+    stale: int
+    errors: list[str]
+    bytes: list[int]
+
+
+class Worker:
+    """One of the six; a role is a method that does one round."""
+
+    def __init__(self, role: str, store: str, until: float) -> None:
+        self.role, self.store, self.until = role, Path(store), until
+        self.board = self.store.parent / "acknowledged"
+        self.rng, self.rounds, self.pid = random.Random(role), count(), os.getpid()
+        self.did = Worked(role, 0, [], 0, [], [])
+        self.calls = self.stale = 0
+        self.tool: Any = None
+
+    def work(self) -> Worked:
+        """Rounds until time is up; any error is noted, none ends the work."""
+        sampled = 0.0
+        with getattr(self, f"{self.role}_open", nullcontext)() as self.tool:
+            while time.time() < self.until:
+                try:
+                    getattr(self, self.role)(next(self.rounds))
+                except Exception as error:  # counted and shown: any error fails the benchmark
+                    self.did.errors.append(f"{self.role}: {error!r}")
+                if time.time() > sampled + 1:
+                    sampled = time.time()
+                    self.did.bytes.append(resident(self.pid))
+        return self.did._replace(calls=self.calls, stale=self.stale)
+
+    def fact(self, n: int) -> str:
+        words = " ".join(self.rng.sample(THINGS + LOOKS, 5))
+        return f"The {self.role} noted {n * 977 + self.rng.randrange(977)}: {words}"
+
+    def wrote(self, ident: int, text: str, created: bool) -> None:
+        """Note a write, and show it to the others."""
+        self.did.acks.append(Ack(ident, text, created))
+        with self.board.open("ab", buffering=0) as file:
+            file.write(json.dumps([ident, text]).encode() + b"\n")
+
+    def others(self) -> tuple[int, str] | None:
+        """The last write that anyone was acknowledged."""
+        with self.board.open("rb") as file:
+            file.seek(max(0, self.board.stat().st_size - 4_000))
+            lines = file.read().split(b"\n")
+        return tuple(json.loads(lines[-2])) if len(lines) > 2 else None
+
+    def look(self, found: Callable[[str], Iterable[int]]) -> None:
+        """Whether a search finds the last write of anyone."""
+        if other := self.others():
+            self.stale += other[0] not in found(other[1])
+            self.calls += 1
+
+    def run(self, *arguments: str, stdin: str = "") -> str:
+        """A command as a process; its output. Anything on stderr is an error."""
+        self.calls += 1
+        done = subprocess.run(
+            [sys.executable, *MODULE, *arguments, "--path", str(self.store)], cwd=HERE,
+            env=clean_env(), input=stdin, capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        if done.returncode or done.stderr:
+            self.did.errors.append(f"{arguments[0]}: {done.returncode} {done.stderr[-300:]}")
+        return done.stdout
+
+    @contextmanager
+    def server_open(self) -> Iterator[subprocess.Popen[str]]:
+        with subprocess.Popen(
+            [sys.executable, *MODULE, "serve", "--path", str(self.store)], cwd=HERE,
+            env=clean_env(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        ) as server:  # fmt: skip
+            assert server.stdin and server.stdout
+            self.pid = server.pid
+            print(INITIALIZE, file=server.stdin, flush=True)
+            server.stdout.readline()
+            yield server
+            server.stdin.close()
+
+    def server(self, n: int) -> None:
+        text = self.fact(n)
+        said = self.asked(n, "memorize", text=text)
+        self.wrote(int(re.findall(r"#(\d+)", said)[0]), text, said.startswith("Stored"))
+        self.look(lambda cue: map(int, re.findall(r"#(\d+)", self.asked(n, "recall", query=cue))))
+        time.sleep(0.02)
+
+    def asked(self, n: int, tool: str, **arguments: str) -> str:
+        self.calls += 1
+        line = {"jsonrpc": "2.0", "id": n, "method": "tools/call",
+                "params": {"name": tool, "arguments": arguments}}  # fmt: skip
+        print(json.dumps(line), file=self.tool.stdin, flush=True)
+        result = json.loads(self.tool.stdout.readline())["result"]
+        if result.get("isError"):
+            self.did.errors.append(f"server: {result['content'][0]['text']}")
+        return str(result["content"][0]["text"])
+
+    def program_open(self) -> Hippocampus:
+        return Hippocampus.open(self.store)
+
+    def program(self, n: int) -> None:
+        text = self.fact(n)
+        result = self.tool.remember(text)
+        self.calls += 1
+        self.wrote(result.memory_id, text, result.created)
+        self.look(lambda cue: [item.memory_id for item in self.tool.recall(cue).items])
+        time.sleep(0.02)
+
+    def command(self, n: int) -> None:
+        text = self.fact(n)
+        said = json.loads(self.run("remember", text, "--json"))
+        self.wrote(said["memory_id"], text, said["created"])
+        self.look(lambda cue: [item["memory_id"] for item in
+                               json.loads(self.run("recall", cue, "--json"))["items"]])
+        self.run("brief")
+
+    def hooks(self, n: int) -> None:
+        event = ("start", "prompt", "stop")[n % 3]
+        data = {"session_id": f"s{n // 9}", "cwd": str(self.store.parent), "source": "startup",
+                "prompt": self.fact(n), "last_assistant_message": self.fact(n)}  # fmt: skip
+        self.run("hook", event, "--client", "claude-code", stdin=json.dumps(data))
+
+    def reader(self, n: int) -> None:
+        with closing(sqlite3.connect(self.store / Store.FILE, isolation_level=None)) as con:
+            con.execute("BEGIN")
+            before = con.execute("SELECT count(*), sum(length(text)) FROM traces").fetchone()
+            time.sleep(min(5.0, max(0.0, self.until - time.time())))
+            self.stale += before != con.execute(
+                "SELECT count(*), sum(length(text)) FROM traces").fetchone()  # fmt: skip
+        self.calls += 1
+        time.sleep(1)  # SQLite starts its WAL anew only while nobody reads from it
+
+    def sleeper(self, n: int) -> None:
+        """Two sleeps at the same moment, then a copy, an audit or a report."""
+        command = [sys.executable, *MODULE, "sleep", "--path", str(self.store)]
+        both = [subprocess.Popen(command, cwd=HERE, env=clean_env(), text=True,
+                                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+                for _ in range(2)]  # fmt: skip
+        told = [one.communicate()[1] for one in both]
+        self.calls += 2
+        if any(told) or any(one.returncode for one in both):
+            self.did.errors.append(f"sleep: {[one.returncode for one in both]} {told}")
+        self.run(("backup", "check", "report")[n % 3])
+
+
+def at_work(role: str, store: str, until: float) -> Worked:
+    """The whole work of one role, in a process of its own."""
+    return Worker(role, store, until).work()
+
+
+def resident(pid: int) -> int:
+    """The bytes of memory that a process holds; 0 where there is no /proc."""
+    with suppress(OSError), open(f"/proc/{pid}/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return 0
+
+
+def of_store(store: Path) -> list[str]:
+    """The command lines of the processes that name the store; none where there is no /proc."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            found.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return [line for line in found if str(store) in line]
+
+
+def soak(run: Run, args: argparse.Namespace) -> None:
+    """Six processes on one store for minutes: nothing lost, stale, refused, swollen or orphaned."""
+    roles = ("server", "program", "command", "hooks", "reader", "sleeper")
+    wal = [0]
+    with scratch() as folder:
+        store = filled(folder / "store", corpus_of(args.traces))
+        (folder / "acknowledged").touch()
+        until = time.time() + 60 * args.minutes
+        with multiprocessing.get_context("spawn").Pool(len(roles)) as pool:
+            jobs = [pool.apply_async(at_work, (role, str(store), until)) for role in roles]
+            while time.time() < until:
+                with suppress(OSError):
+                    wal.append((store / f"{Store.FILE}-wal").stat().st_size)
+                time.sleep(0.25)
+            done = [job.get(timeout=300) for job in jobs]
+        patience = time.time() + 30  # the last hook's sleep
+        while of_store(store) and time.time() < patience:
+            time.sleep(0.2)
+        orphans = of_store(store)
+        rows = [soak_row(one, store) for one in done]
+        with Hippocampus.open(store) as hippo:
+            faults = hippo.check()
+        with closing(sqlite3.connect(store / Store.FILE)) as con:
+            failed = con.execute("SELECT count(*) FROM events WHERE op = 'hook_error'").fetchone()
+        held, slept = traces_in(store), sleeps(store)
+    for error in [error for one in done for error in one.errors][:9] + faults + orphans:
+        print(f"    {error}")
+    title = f"{args.minutes} minutes from {args.traces:,} to {held:,} traces, {slept} sleeps"
+    run.table(title, rows)
+    for name in ("lost", "stale", "errors"):
+        run.figure(name, sum(row[name] for row in rows))
+    run.figure("failed hooks, faults found by check, orphans",
+               failed[0] + len(faults) + len(orphans))  # fmt: skip
+    run.figure("largest WAL, MB", max(wal) / 1e6, "limit 64")
+    grown = [row["growth"] for row in rows if row["role"] in ("server", "program")]
+    run.figure("largest growth of a process's memory", max(grown), "limit .1")
+
+
+def soak_row(one: Worked, store: Path) -> Row:
+    """What a worker did. Growth is of memory, from its second tenth to its last."""
+    tenth = max(1, len(one.bytes) // 10)
+    early, late = median(one.bytes[tenth : 2 * tenth] or [1]), median(one.bytes[-tenth:] or [1])
+    return {
+        "role": one.role, "calls": one.calls, "acknowledged": len(one.acks),
+        "lost": len(missing(store, one.acks)), "stale": one.stale, "errors": len(one.errors),
+        "MB": late / 1e6, "growth": late / early - 1,
+    }  # fmt: skip
+
+
 # === 12. Scale ====================================================================================
 # Latency is taken with the costliest cues, 8 words in a row of a stored sentence; beyond the
 # harvested sentences the corpus consists of numbered variants, the hardest neighbours for a ranking
@@ -4255,6 +4481,7 @@ COMMANDS: dict[str, Callable[[Run, argparse.Namespace], None]] = {
     "hooks": hooks,
     "contention": contention,
     "http": http,
+    "soak": soak,
     "scale": scale,
     "context": context,
     "synthetic": synthetic,
@@ -4309,6 +4536,8 @@ def parser() -> argparse.ArgumentParser:
     made["hooks"].add_argument("--around", type=int, default=0, metavar="N",
                                help="foreign sentences in the projects, too")  # fmt: skip
     made["contention"].add_argument("--kills", type=int, default=20)
+    made["soak"].add_argument("--minutes", type=float, default=10)
+    made["soak"].add_argument("--traces", type=int, default=20_000)
     made["http"].add_argument("--clients", type=int, nargs="+", default=[1, 4, 16])
     made["http"].add_argument("--calls", type=int, default=50)
     made["http"].add_argument("--kills", type=int, default=5)
