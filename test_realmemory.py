@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 import base64
 import hashlib
+import io
 import json
 import math
 import os
@@ -35,11 +36,14 @@ import unicodedata
 from array import array
 from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta, timezone
+from functools import lru_cache
 from html.parser import HTMLParser
 from importlib.metadata import distributions
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Literal
+from unittest.mock import patch
 from urllib.parse import quote
 
 import pytest
@@ -10255,3 +10259,202 @@ def test_a_command_whose_reader_has_gone_ends_without_a_stray_line(home, name):
     os.close(writer)
     assert b"Exception" not in done.stderr and b"Traceback" not in done.stderr
     assert done.returncode == 0 or name == "list" and done.returncode == 1
+
+
+# === Fuzz ===
+# What reads the bytes of others, each reader a target. Coverage-guided by atheris where it is to
+# be had, FUZZ_S seconds a target; REALMEMORY_FUZZ_S=600 pytest -k fuzz_ for ten minutes each.
+
+FUZZ_S = float(os.environ.get("REALMEMORY_FUZZ_S", 20))
+ROTATE = 3_000                      # inputs a store takes before a new one begins
+
+
+def fuzzed_brain(folder):
+    """A function that gives the open brain, a new one now and then, after an audit of the old."""
+    opened, calls = [], [0]
+
+    def brain():
+        calls[0] += 1
+        if not opened or calls[0] % ROTATE == 0:
+            for old in opened[-1:]:
+                assert old.check() == []
+                old.close()
+            opened[:] = [Hippocampus.open(folder / f"brain-{calls[0]}")]
+            opened[0].remember_many([{"text": line} for line in LINES if line.strip()])
+        return opened[0]
+    return brain
+
+
+def fuzz_text(folder):
+    def target(data):
+        one, _, other = data.decode("utf-8", "surrogateescape").partition("\x1d")
+        text = rm.storable(one)
+        text.encode()
+        assert rm.storable(text) == text
+        assert "\n" not in rm.one_line(one) and rm.fold(rm.fold(one)) == rm.fold(one)
+        words = rm.terms(text)
+        assert all(words) and rm.terms(rm.fold(text)) is not None
+        found = rm.compare(rm.facts(text), rm.facts(rm.storable(other)))
+        assert found.relation and 0 <= found.overlap <= 1
+        hidden, kinds = rm.redacted(text)
+        assert bool(kinds) == (hidden != text) and rm.redacted(hidden)[0] == hidden
+        rm.suspicion(text)
+        assert rm.unframed("\n".join(rm.fenced(text))) is not None
+        for proposal in rm.extracted([message(text)]):
+            assert proposal.text.strip()
+    return target
+
+
+def fuzz_query(folder):
+    brain = fuzzed_brain(folder)
+
+    def target(data):
+        query = data[1:].decode("utf-8", "surrogateescape")
+        with suppress(rm.InvalidInput):
+            packet = brain().recall(query, k=1 + data[0] % 9 if data else 3)
+            assert packet.abstained == (not packet.items)
+            assert [0 <= item.confidence <= 1 for item in packet.items].count(False) == 0
+    return target
+
+
+def fuzz_line(folder):
+    brain = fuzzed_brain(folder)
+
+    def target(data):
+        sink = io.BytesIO()
+        hippo = brain()
+        server = rm.McpServer(lambda: rm.Desk(hippo, rm.Project("p", (), "--project")),
+                              rm.TOOL_SETS["all"])
+        with patch.object(hippo, "close"):
+            server.serve(io.BytesIO(data), sink)
+        replies = sink.getvalue().splitlines()
+        assert len(replies) <= data.count(b"\n") + 1
+        for reply in map(json.loads, replies):
+            assert reply["jsonrpc"] == "2.0" and reply.get("error", {}).get("code") != -32603, reply
+    return target
+
+
+def fuzz_transcript(folder):
+    brain, path = fuzzed_brain(folder), folder / "session.jsonl"
+
+    def target(data):
+        path.write_bytes(data)
+        with suppress(rm.RealMemoryError):
+            rm.import_transcripts(rm.Desk(brain(), rm.Project("p", (), "--project")),
+                                  rm.TRANSCRIPTS[len(data) % len(rm.TRANSCRIPTS)], str(path))
+    return target
+
+
+def fuzz_import(folder):
+    brain = fuzzed_brain(folder)
+    names, endings = [*rm.FORMATS], (".af", ".json", ".jsonl", ".md", ".txt", "")
+
+    def target(data):
+        first, second = (data + b"\0\0")[:2]
+        path = folder / f"notes{endings[second % len(endings)]}"
+        path.write_bytes(data[2:])
+        with suppress(rm.RealMemoryError):
+            rm.import_from(brain(), str(path),
+                           format=[None, *names][first % (len(names) + 1)])
+        path.unlink()
+    return target
+
+
+def fuzz_editor(folder):
+    path = folder / "config"
+    kinds = [(client, edits) for client in rm.CLIENTS for scope in ("user", "project")
+             for edits in rm.client_edits(client, scope, str(folder)).values()]
+
+    def target(data):
+        client, edits = kinds[(data + b"\0")[0] % len(kinds)]
+        path.write_bytes(data[1:])
+        notes = {}
+        with suppress(rm.InvalidInput):
+            before, after = rm._planned(str(path), client, edits, notes, False)
+            path.write_bytes(after.encode())
+            again, undone = rm._planned(str(path), client, edits, notes, True)
+            assert again == after and (undone or "") == (before or ""), (before, after, undone)
+    return target
+
+
+FUZZ = {        # target: its maker, and inputs to begin with
+    "text": (fuzz_text, [line.encode("utf-8", "replace") for line in LINES] + [
+        b"The port is 8443\x1dThe port is 9443", b"api_key = sk-ant-abc123def456\x1d**Bold** <b>",
+        "We decided on 2031-04-02 to use Kafka.\x1dМы решили взять Kafka".encode()]),
+    "query": (fuzz_query, [b"\x03" + line.encode("utf-8", "replace") for line in LINES] + [
+        b"\x01port AND (NEAR \"x\" OR -y*)", b"\x05who said 'gateway' last week?"]),
+    "line": (fuzz_line, [
+        json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}}).encode() +
+        b"\n" + json.dumps({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {
+            "name": "recall", "arguments": {"query": "port", "k": 3}}}).encode(),
+        *(call_line(n, tool.name, **dict.fromkeys(tool.properties, 1))
+          for n, tool in enumerate(rm.TOOL_SETS["all"]))]),
+    "transcript": (fuzz_transcript, [
+        b'{"type":"user","uuid":"u","sessionId":"s","cwd":"/x","timestamp":"2031-04-02T09:00:00Z",'
+        b'"message":{"role":"user","content":[{"type":"text","text":"hello"}]}}\n',
+        b'{"timestamp":"2031-04-02T09:00:00Z","type":"response_item","payload":{"type":"message",'
+        b'"role":"user","content":[{"type":"input_text","text":"hello"}]}}\n']),
+    "import": (fuzz_import, [
+        b"\0\0" + b'{"blocks":[{"label":"human","value":"Ann","limit":99}],"agents":[{"messages":['
+        b'{"role":"user","content":"hi"}],"core_memory":[]}]}',
+        b"\0\1" + b'{"results":[{"memory":"Ann likes tea","metadata":{}}]}',
+        b"\0\2" + b'{"type":"entity","name":"Ann","entityType":"person","observations":["x"]}\n',
+        b"\0\3" + b"---\ntitle: A\n---\n# H\n- [fact] tea #t (c)\n- likes [[B]]\n"]),
+    "editor": (fuzz_editor, [
+        bytes([n]) + body for n in range(20) for body in (
+            b'{"mcpServers": {"a": {"command": "x"}}, // c\n "hooks": {},}', b"# Notes\n",
+            b'[mcp_servers.a]\ncommand = "x"\n', b"")]),
+}
+
+
+@pytest.mark.parametrize("name", FUZZ)
+@settings(max_examples=150, phases=[Phase.generate])
+@given(st.data())
+def test_fuzz_hypothesis(name, data):
+    """Cut, doubled and mixed seeds, and plain bytes."""
+    seeds, target = FUZZ[name][1], fuzz_targets(name)
+    piece = st.binary(max_size=40) | st.sampled_from(seeds).flatmap(
+        lambda seed: st.tuples(*[st.integers(0, len(seed))] * 2).map(
+            lambda ends: seed[min(ends):max(ends)])) | st.sampled_from(seeds)
+    target(b"".join(data.draw(st.lists(piece, max_size=4))))
+
+
+@lru_cache
+def fuzz_targets(name):
+    return FUZZ[name][0](Path(tempfile.mkdtemp(prefix="rm-fuzz-")))
+
+
+def fuzz(name, folder):
+    """Run one target under atheris in this process, which ends with it."""
+    import atheris
+    maker, seeds = FUZZ[name]
+    (folder / "seeds").mkdir()
+    for n, seed in enumerate(seeds):
+        (folder / "seeds" / str(n)).write_bytes(seed)
+    os.chdir(folder)
+    atheris.Setup([name, f"-max_total_time={FUZZ_S:.0f}", "-max_len=4096", "-timeout=20",
+                   "-rss_limit_mb=4096", "-close_fd_mask=1", str(folder / "seeds")],
+                  maker(folder))
+    atheris.Fuzz()
+
+
+FUZZER = """
+import sys, atheris
+from pathlib import Path
+with atheris.instrument_imports(include=["realmemory"]):
+    import realmemory
+sys.path.insert(0, sys.argv[3])
+import test_realmemory
+test_realmemory.fuzz(sys.argv[1], Path(sys.argv[2]))
+"""
+
+
+@pytest.mark.once
+@pytest.mark.skipif(find_spec("atheris") is None, reason="atheris has no build for this platform")
+@pytest.mark.parametrize("name", FUZZ)
+def test_fuzz_atheris(name, tmp_path):
+    done = subprocess.run([sys.executable, "-c", FUZZER, name, str(tmp_path), str(HERE)],
+                          capture_output=True, cwd=tmp_path, timeout=FUZZ_S * 2 + PATIENCE_S,
+                          env=environment(tmp_path, REALMEMORY_FUZZ_S=str(FUZZ_S)))
+    told = done.stderr.decode(errors="replace")
+    assert done.returncode == 0 and re.search(r"stat::number_of|Done \d+", told), told[-4_000:]
