@@ -7805,8 +7805,9 @@ def test_what_is_written_is_its_owners_and_keeps_links_and_devices(cli, tmp_path
 
 def environment(home, **extra):
     """A small environment for a child: no variable of the caller's shell reaches it."""
+    measured = {name: value for name, value in os.environ.items() if name.startswith("COVERAGE_")}
     return {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(MODULE.parent),
-            **extra}
+            **measured, **extra}
 
 
 def command(home, *arguments, stdin=b"", cwd=None, patience=PATIENCE_S, **extra):
