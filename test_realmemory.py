@@ -10368,10 +10368,11 @@ def fuzz_transcript(folder):
     brain, path = fuzzed_brain(folder), folder / "session.jsonl"
 
     def target(data):
-        path.write_bytes(data)
+        path.write_bytes(data[1:])
+        client = rm.TRANSCRIPTS[(data + b"\0")[0] % len(rm.TRANSCRIPTS)]
         with suppress(rm.RealMemoryError):
-            rm.import_transcripts(rm.Desk(brain(), rm.Project("p", (), "--project")),
-                                  rm.TRANSCRIPTS[len(data) % len(rm.TRANSCRIPTS)], str(path))
+            rm.import_transcripts(rm.Desk(brain(), rm.Project("p", (), "--project")), client,
+                                  str(path))
     return target
 
 
@@ -10420,9 +10421,9 @@ FUZZ = {        # target: its maker, and inputs to begin with
         *(call_line(n, tool.name, **dict.fromkeys(tool.properties, 1))
           for n, tool in enumerate(rm.TOOL_SETS["all"]))]),
     "transcript": (fuzz_transcript, [
-        b'{"type":"user","uuid":"u","sessionId":"s","cwd":"/x","timestamp":"2031-04-02T09:00:00Z",'
+        b'\0{"type":"user","uuid":"u","sessionId":"s","cwd":"/x","timestamp":"2031-04-02T09:00:00Z",'
         b'"message":{"role":"user","content":[{"type":"text","text":"hello"}]}}\n',
-        b'{"timestamp":"2031-04-02T09:00:00Z","type":"response_item","payload":{"type":"message",'
+        b'\1{"timestamp":"2031-04-02T09:00:00Z","type":"response_item","payload":{"type":"message",'
         b'"role":"user","content":[{"type":"input_text","text":"hello"}]}}\n']),
     "import": (fuzz_import, [
         b"\0\0" + b'{"blocks":[{"label":"human","value":"Ann","limit":99}],"agents":[{"messages":['
