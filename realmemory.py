@@ -5164,7 +5164,7 @@ def forget_traces(brain: _Brain, rows: Mapping[int, sqlite3.Row],
         "ids": [*rows], "uids": [row["uid"] for row in rows.values()], "units": sorted(units)})
     return Forgotten(
         min(rows) if len(rows) == 1 else None, removed, "", (), tuple(sorted({*telling})),
-        tuple(labels), tuple(rows), (f"{elsewhere} traces of other projects say it, too",) * (
+        tuple(labels), tuple(rows), (f"other projects say it {elsewhere} times, too",) * (
             elsewhere > 0)), [other for other in blind if other not in rows], [
                 *chain.from_iterable(texts.values()), *words, *filter(None, [query])]
 
@@ -5187,7 +5187,7 @@ def forget_chosen(brain: _Brain, named: Mapping[int, sqlite3.Row], what: Selecti
         return Forgotten(None, {"traces": len(rows)}, "kept", (), (), labels, tuple(rows),
                          notes), [], []
     gone, blind, texts = Forgotten(None, {"traces": 0}, "", ()), list[int](), list[str]()
-    if rows:
+    if rows or what and what.query:
         gone, blind, texts = forget_traces(brain, rows, what.query if what else None)
         if store.has_fts:  # its terms leave the file with a merge
             store.run("INSERT INTO heard_terms(heard_terms) VALUES('optimize')")
@@ -5841,6 +5841,8 @@ class Hippocampus(_Brain):
                     copy.store.run("PRAGMA journal_mode = DELETE")
                 if not sound:
                     raise StoreError("what was left of it is not sound")
+                if gone.blocks:
+                    failed[path] = f"in {', '.join(gone.blocks)}, which forgetting leaves"
                 if any(gone.removed.values()):
                     os.chmod(file, status.st_mode & 0o777)
                     os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
