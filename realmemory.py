@@ -3193,16 +3193,17 @@ class TraceStore(Store):
             rows = [row for row in gone.values() if row["scope_id"] == scope]
             units = to_json([*{word >> 8 for row in rows
                                for word in self.pointers_of(row, context=True)[2:]}])
-            chunks = to_json([*{0, *((row["id"] >> 12) + 1 for row in rows)}])
+            chunks, empty = to_json([*{0, *((row["id"] >> 12) + 1 for row in rows)}]), []
             for stored, *key in self.rows(SQL_CHUNKS, scope, units, chunks):
                 held = array("I", stored)
                 kept = array("I", [pointer for pointer in held if pointer >> 8 not in gone])
                 if not kept:
-                    self.run("DELETE FROM postings WHERE scope_id = ? AND unit = ? AND chunk = ?",
-                             *key)
+                    empty.append(key)
                 elif len(kept) < len(held):
                     self.run("UPDATE postings SET pointers = ? WHERE scope_id = ? AND unit = ? "
                              "AND chunk = ?", kept.tobytes(), *key)
+            self.run_many("DELETE FROM postings WHERE scope_id = ? AND unit = ? AND chunk = ?",
+                          empty)
         self.renew()
         self._catch_up()
 
@@ -4921,7 +4922,14 @@ def _unescaped(text: str) -> str:
 
 def _folded(text: str) -> str:
     low = text.casefold()
-    return low if low.isascii() else _normal("NFC", low)
+    return low if low.isascii() or unicodedata.is_normalized("NFC", low) else _normal("NFC", low)
+
+
+def _quotable(text: str) -> list[str]:
+    """The words of an unescaped text, folded."""
+    if text.isascii():
+        return list(_QUOTABLE.findall(text.casefold()))
+    return [*map(_folded, _QUOTABLE.findall(text))]
 
 
 class _Quotes:
@@ -4934,14 +4942,14 @@ class _Quotes:
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._rows: dict[int, set[tuple[str, ...]]] = {}
-        self.windows: list[list[str]] = []      # a quote has all words of one
-        self._keys: set[str] = set()            # and one of these
-        for text in texts:
-            words = _QUOTABLE.findall(_unescaped(text))
-            size, low = min(QUOTED_WORDS, len(words)), [*map(_folded, words)]
+        self.texts: list[tuple[int, list[str]]] = []    # so many of the words in a row are a quote
+        self._keys: set[str] = set()                    # each has one of these
+        for text in map(_unescaped, texts):
+            words, low = _QUOTABLE.findall(text), _quotable(text)
+            size = min(QUOTED_WORDS, len(words))
             self._rows.setdefault(size, set()).update(zip(*(low[i:] for i in range(size)),
                                                           strict=False))
-            self.windows += [words[at:at + size] for at in range(len(words) - size + 1)]
+            self.texts += [(size, words)] if size else []
             self._keys.update(max(low[at:at + (size + 1) // 2], key=len)
                               for at in range(0, len(words) - size // 2, size // 2 or 1))
         self._keys = self._keys if len(self._keys) <= 64 else {""}
@@ -4951,7 +4959,7 @@ class _Quotes:
         low = _folded(text)
         if not any(key in low for key in self._keys):
             return []
-        words = [*map(_folded, _QUOTABLE.findall(text))]
+        words = _quotable(text)
         hits = [(at, at + size - 1) for size, rows in self._rows.items() for at, row in enumerate(
             zip(*(words[i:] for i in range(size)), strict=False)) if row in rows]
         places = [found.span() for found in _QUOTABLE.finditer(text)] if hits else []
@@ -4981,23 +4989,29 @@ class _Quotes:
         return [self.without(part) for part in value] if isinstance(value, list) else value
 
 
-def _near(store: TraceStore, said: _Quotes, texts: Iterable[str],
-          gone: Collection[int]) -> tuple[set[int], bool]:
-    """Ids of the traces not `gone` that hold most of the rarest terms of QUOTED_WORDS in a row;
-    whether others may quote them, for a row has no term that is indexed."""
-    own = {unit_of(term) for text in texts for term in content(text) if term not in STOP}
-    held, near = store.pointers(store.visible(None, True, logs=True), own), set[int]()
-    rarest = sorted(own, key=lambda unit: len(held.get(unit, ())))
-    rank = {unit: at for at, unit in enumerate(rarest)}
-    ranks = {word: [rank[unit] for unit in map(unit_of, content(word)) if unit in rank]
-             for word in {word for words in said.windows for word in words}}
-    keys = {tuple(sorted({at for word in words for at in ranks[word]})[:3])
-            for words in said.windows}
-    holders = {at: {pointer >> 8 for pointer in held.get(rarest[at], ())
-                    if pointer & 1 and pointer >> 8 not in gone}
-               for at in {at for key in keys for at in key}}
+def _near(said: _Quotes, holders: Mapping[int, set[int]], own: set[int]
+          ) -> tuple[set[int], bool]:
+    """Ids of the traces that hold most of the rarest terms of a quote; whether others may hold one
+    as well, for a row of its words has no term that is indexed.  `holders` has the traces by unit,
+    `own` every unit of the texts."""
+    near, keys = set[int](), set[tuple[int, ...]]()
+    rarest = sorted(holders, key=lambda unit: len(holders[unit]))
+    rank, ranks = {unit: at for at, unit in enumerate(rarest)}, dict[str, list[int] | None]()
+    for size, words in said.texts:
+        row: list[list[int]] = []
+        for word in words:
+            if word not in ranks:
+                units = own & {unit_of(term) for term in content(word)}
+                ranks[word] = [rank[unit] for unit in units if unit in rank] or (
+                    None if units else [])
+            if (held := ranks[word]) is None:      # nobody else has this word
+                row = []
+                continue
+            row.append(held)
+            if len(row) >= size:
+                keys.add(tuple(sorted({*chain.from_iterable(row[-size:])})[:3]))
     for key in keys:
-        votes = Counter(chain.from_iterable(holders[at] for at in key))
+        votes = Counter(chain.from_iterable(holders[rarest[at]] for at in key))
         near.update(ident for ident, n in votes.items() if n >= min(len(key), 2))
     return near, () in keys
 
@@ -5053,29 +5067,34 @@ def _is_tools(row: sqlite3.Row) -> bool:
 
 
 def _holding(brain: _Brain, rows: Mapping[int, sqlite3.Row], texts: Mapping[int, Sequence[str]],
-             query: str | None) -> tuple[
+             query: str | None, holders: Mapping[int, set[int]], own: set[int]) -> tuple[
         dict[int, tuple[sqlite3.Row, str, str | None]], list[int], list[str], list[int], int]:
     """Where texts stand beside their traces: {id: (row, text and meta without them)} of what tools
     were told and answered and of turns' meta, but for a tool's own text, which one that says it
     again does not quote; ids, labels of blocks that say it; ids of edits that did; how many traces
     of other projects do.  What is as short as "ok" and no number is looked for nowhere."""
     store, copies, telling = brain.store, dict[int, tuple[sqlite3.Row, str, str | None]](), []
-    every, quoted = (_Quotes([*(text for ident in ids for text in texts[ident] if re.search(
-        r"[^\W_]", text) and (len(text) > 11 or re.search(r"\d", text) and len(text) > 3)),
-        *filter(None, [query])]) for ids in (rows, [
-            ident for ident, row in rows.items() if not _is_tools(row)]))
+
+    def quotes(ids: Collection[int]) -> _Quotes:
+        return _Quotes([*(text for ident in ids for text in texts[ident] if re.search(
+            r"[^\W_]", text) and (len(text) > 11 or re.search(r"\d", text) and len(text) > 3)),
+            *filter(None, [query])])
+
+    spoken = [ident for ident, row in rows.items() if not _is_tools(row)]
+    every = quotes(rows)
+    quoted = every if len(spoken) == len(rows) else quotes(spoken)
     logs, elsewhere = {log[0] for log in store.rows(_LOGS)}, 0
     owners = {row[0] for row in store.rows(
         f"SELECT coalesce(log_of, id) FROM scopes WHERE id {SQL_IN}",
         to_json([*{row["scope_id"] for row in rows.values()}]))} | {1}
     family = owners | {log for owner in owners if (log := store.log_id(owner))}
-    near, others = _near(store, every, chain.from_iterable(texts.values()), rows)
+    near, others = _near(every, holders, own)
     for other in store.run(_HOLDING, ids=to_json([*rows]), all=others, near=to_json([*near])
-                           ) if every.windows else ():
+                           ) if every.texts else ():
         forms = store.wordings(other)[1:] if other["id"] in near else []
         about = other["meta"] or "{}"
         tells = any(map(every.within, (other["text"], *forms)))
-        if other["scope_id"] in logs and quoted.windows and (
+        if other["scope_id"] in logs and quoted.texts and (
                 tells or "\\u" in about or quoted.within(about)):
             meta, tool = json.loads(about), _is_tools(other)
             text = quoted.without(other["text"]) if tool else other["text"]
@@ -5111,15 +5130,18 @@ def forget_traces(brain: _Brain, rows: Mapping[int, sqlite3.Row],
     store, ids, now = brain.store, to_json([*rows]), brain.clock()
     texts = {ident: store.wordings(row) for ident, row in rows.items()}
     words = {word: unit_of(word) for said in texts.values() for text in said
-             for word in content(text) if len(word) > 3}
-    held = store.pointers({row["scope_id"] for row in rows.values()}, set(words.values()))
-    shared = {unit for unit, pointers in held.items()
-              if any(pointer & 1 and pointer >> 8 not in rows for pointer in pointers)}
-    words = {word: unit for word, unit in words.items() if unit not in shared}  # theirs alone
+             for word in content(text) if word not in STOP}
+    own, holders = set(words.values()), dict[int, set[int]]()
+    for unit, pointers in store.pointers(store.visible(None, True, logs=True), own).items():
+        if held := {pointer >> 8 for pointer in pointers if pointer & 1}.difference(rows):
+            holders[unit] = held
+    words = {word: unit for word, unit in words.items()     # theirs alone
+             if unit not in holders and (len(word) > 3 or not word.isascii())}
     units, asked = set(words.values()), _Quotes(filter(None, [query]))
     store.define("tells", lambda cue: cue is not None and (not units.isdisjoint(
         map(unit_of, content(cue))) or asked.within(cue)))
-    copies, telling, labels, edits, elsewhere = _holding(brain, rows, texts, query)
+    copies, telling, labels, edits, elsewhere = _holding(brain, rows, texts, query, holders,
+                                                         own)
     gone, beside = {*rows, *copies}, set[int]()
     for other, text, _ in [*((row, "", None) for row in rows.values()), *copies.values()]:
         if text != other["text"]:
