@@ -3191,8 +3191,7 @@ class TraceStore(Store):
         self.fold()
         for scope in {row["scope_id"] for row in gone.values()}:
             rows = [row for row in gone.values() if row["scope_id"] == scope]
-            units = to_json([*{word >> 8 for row in rows
-                               for word in self.pointers_of(row, context=True)[2:]}])
+            units = to_json([*{unit for row in rows for unit in self._units_of(row)}])
             chunks, empty = to_json([*{0, *((row["id"] >> 12) + 1 for row in rows)}]), []
             for stored, *key in self.rows(SQL_CHUNKS, scope, units, chunks):
                 held = array("I", stored)
@@ -3207,10 +3206,18 @@ class TraceStore(Store):
         self.renew()
         self._catch_up()
 
-    def pointers_of(self, row: sqlite3.Row, *, context: bool = False) -> array[int]:
-        """All pointers of a trace, from its texts and neighbours as they are now; with `context`
-        also the neighbours' where these are switched off."""
-        words, used = content(row["text"]), context or self.config.use_context
+    def _units_of(self, row: sqlite3.Row) -> set[int]:
+        """The units that may point to a trace, those of its neighbours among them."""
+        said = [row["text"], *(text for text, _ in self.variants(row["id"]))]
+        return {*trace_impacts(
+            (), speaker=row["speaker"], when=row["valid_from"],
+            before=[*self.turns(row["prev_id"]).values()],
+            after=[*self.turns(row["id"], after=True).values()]),
+            *(unit_of(word) for text in said for word in content(text))}
+
+    def pointers_of(self, row: sqlite3.Row) -> array[int]:
+        """All pointers of a trace, from its texts and neighbours as they are now."""
+        words, used = content(row["text"]), self.config.use_context
         impacts = trace_impacts(
             words, speaker=row["speaker"], when=row["valid_from"],
             before=[*self.turns(row["prev_id"]).values()] if used else (),
