@@ -4856,16 +4856,16 @@ class Forgotten(Record):
 
 
 # Of the traces :ids.  Cues: those that returned one (see `_learn`), and those that tell of one.
-_GONE_IDS = "IN (SELECT value FROM json_each(:ids))"
+_THESE = "IN (SELECT value FROM json_each(:ids))"
 _TAUGHT = f"""origin = '{CUE}' AND (tells(text) OR EXISTS(
-    SELECT 1 FROM json_each(turn_id) WHERE value {_GONE_IDS}))"""
+    SELECT 1 FROM json_each(turn_id) WHERE value {_THESE}))"""
 _ASKED = f"""op IN ('recall', 'read') AND data IS NOT NULL AND (tells(json_extract(data, '$.cue'))
-    OR EXISTS(SELECT 1 FROM json_each(data, '$.ids') WHERE value {_GONE_IDS}))"""
+    OR EXISTS(SELECT 1 FROM json_each(data, '$.ids') WHERE value {_THESE}))"""
 _SHOWING = {  # table: its rows that show a trace
-    "links": f"src {_GONE_IDS} OR dst {_GONE_IDS}", "injections": f"trace_id {_GONE_IDS}",
-    "variants": f"trace_id {_GONE_IDS} OR {_TAUGHT}", "traces": f"id {_GONE_IDS}",
-    "images": f"""CAST(row_key AS INTEGER) {_GONE_IDS}
-        OR CAST(substr(row_key, instr(row_key, '>') + 1) AS INTEGER) {_GONE_IDS}"""}
+    "links": f"src {_THESE} OR dst {_THESE}", "injections": f"trace_id {_THESE}",
+    "variants": f"trace_id {_THESE} OR {_TAUGHT}", "traces": f"id {_THESE}",
+    "images": f"""CAST(row_key AS INTEGER) {_THESE}
+        OR CAST(substr(row_key, instr(row_key, '>') + 1) AS INTEGER) {_THESE}"""}
 _HEIRS = (  # what names the trace :id names another one
     """UPDATE traces SET valid_to = NULL, superseded_by = NULL WHERE superseded_by = :id
         AND id IN (SELECT CAST(row_key AS INTEGER) FROM images WHERE act = 'merged')""",
@@ -4891,17 +4891,17 @@ _SCOPE_BLOCKS = f"""SELECT b.id, label, value, description, metadata, before FRO
 
 _BESIDE = "meta", "source_url", "tags", "key", "speaker"
 # The index knows who holds a text's words, but for what JSON escaped or what stands beside a text.
-_HOLDING = f"""SELECT * FROM traces WHERE id NOT {_GONE_IDS} AND (
+_HOLDING = f"""SELECT * FROM traces WHERE id NOT {_THESE} AND (
     :all OR id {SQL_IN.replace("?", ":near")}
     OR coalesce({", ".join(_BESIDE)}) IS NOT NULL OR instr(text, char(92)) > 0)"""
-_KINDRED = f"""SELECT id FROM traces WHERE id NOT {_GONE_IDS}
+_KINDRED = f"""SELECT id FROM traces WHERE id NOT {_THESE}
     AND scope_id {SQL_IN.replace("?", ":family")} AND id IN (
-    SELECT value FROM traces t, json_each(meta, '$.sources') WHERE t.id {_GONE_IDS}
-    UNION SELECT t.id FROM traces t, json_each(meta, '$.sources') WHERE value {_GONE_IDS}
-    UNION SELECT superseded_by FROM traces WHERE id {_GONE_IDS}
-    UNION SELECT id FROM traces WHERE superseded_by {_GONE_IDS}
+    SELECT value FROM traces t, json_each(meta, '$.sources') WHERE t.id {_THESE}
+    UNION SELECT t.id FROM traces t, json_each(meta, '$.sources') WHERE value {_THESE}
+    UNION SELECT superseded_by FROM traces WHERE id {_THESE}
+    UNION SELECT id FROM traces WHERE superseded_by {_THESE}
     UNION SELECT t.id FROM traces f JOIN traces t ON t.scope_id = f.scope_id AND t.key = f.key
-        WHERE f.id {_GONE_IDS} AND t.key IS NOT NULL)"""
+        WHERE f.id {_THESE} AND t.key IS NOT NULL)"""
 _CHOSEN = f"""{SQL_TRACE} WHERE scope_id {SQL_IN.replace("?", ":scopes")}
     AND (:origin IS NULL OR origin = :origin) AND (:session IS NULL OR session_id = :session)
     AND (:sources = '[]' OR EXISTS(SELECT 1 FROM json_each(:sources) WHERE source_url = value
@@ -5171,7 +5171,7 @@ def forget_traces(brain: _Brain, rows: Mapping[int, sqlite3.Row],
     removed |= {"vectors": len(blind), "copies": len(copies), "block_edits": len(edits)}
     store.run_many("DELETE FROM block_edits WHERE id = ?", [(edit,) for edit in edits])
     removed["journal"] = store.run("UPDATE events SET data = NULL, trace_id = NULL "
-                                   f"WHERE trace_id {_GONE_IDS} OR {_ASKED}", ids=ids).rowcount
+                                   f"WHERE trace_id {_THESE} OR {_ASKED}", ids=ids).rowcount
     for scope, session, state in store.rows("SELECT * FROM contexts"):
         about = json.loads(state)
         shows = {"pages": [page for page in about["pages"] if page[0] not in rows],
@@ -5248,6 +5248,9 @@ class Dream(Record):
 
 _Change = tuple[tuple[int, ...], list[object], list[object]]  # ids, before, after; [] is no row
 _LINK = "SELECT weight, eligible, touched_at, kind FROM links WHERE src = ? AND dst = ?"
+_LINKS_OF = f"""SELECT src, dst, weight, eligible, touched_at, kind FROM links
+    WHERE src {_THESE} OR dst {_THESE}"""
+_PLACES = "SELECT id, gist_id FROM traces WHERE gist_id IS NOT NULL"
 _SET_LINK = """INSERT OR REPLACE INTO links(weight, eligible, touched_at, kind, src, dst)
     VALUES(?, ?, ?, ?, ?, ?)"""
 _SET_KIND = "UPDATE traces SET kind = ? WHERE id = ?"
@@ -5262,6 +5265,9 @@ _ACTS = {  # what is read of the row, how it is done, how it is undone, and in w
     "promoted": ("SELECT kind FROM traces WHERE id = ?", _SET_KIND, _SET_KIND,
                  "promoted {0} to {1}"),
     "proposed": ("", "", "", "merge proposed: [{1}, {2}] ({0})"),
+    "linked": (_LINK, "", "DELETE FROM links WHERE src = ? AND dst = ?", "link {0} made"),
+    "grouped": ("SELECT gist_id FROM traces WHERE id = ?", "",
+                "UPDATE traces SET gist_id = ? WHERE id = ?", "{0} takes another place"),
     "learned": (_STATE, "", _SET_STATE, "learned {0}"),
     "updated": (_STATE, "", _SET_STATE, "updated {0}"),
     "merged": ("SELECT valid_to, superseded_by FROM traces WHERE id = ?", _SET_HEAD, _SET_HEAD,
@@ -5351,6 +5357,7 @@ def _learnt(brain: _Brain, drafts: Sequence[tuple[Draft, bool]]) -> dict[str, li
     supersedes it, but what a user said only where a user says otherwise."""
     store, now, created = brain.store, brain.clock(), list[int]()
     before: dict[int, list[object]] = {}
+    places = dict(store.run(_PLACES).fetchall()) if drafts else {}
     for draft, heard in drafts:
         scope = store.scope_id(draft.scope, create=True) or 1
         near = neighbours(brain, draft, scope)
@@ -5372,7 +5379,13 @@ def _learnt(brain: _Brain, drafts: Sequence[tuple[Draft, bool]]) -> dict[str, li
             created += [result.memory_id] * result.created
     after = {ident: list(store.row(_STATE, ident) or ()) for ident in [*before, *created]}
     gone = {"valid_to": now, "superseded_by": None, "pinned": 0}
+    moved = dict(store.run(_PLACES).fetchall()) if drafts else {}
+    made = store.rows(_LINKS_OF, ids=to_json(created))
     return {
+        "linked": [((source, target), [], link) for source, target, *link in made],
+        "grouped": [((ident,), [places.get(ident)], [moved.get(ident)])
+                    for ident in {*places, *moved}.difference(created)
+                    if places.get(ident) != moved.get(ident)],
         "learned": [((ident,), [gone.get(name, value) for name, value in zip(
             _KEPT, after[ident], strict=True)], after[ident]) for ident in created],
         "updated": [((ident,), was, after[ident]) for ident, was in before.items()
@@ -5474,7 +5487,7 @@ def _undo(brain: _Brain, sleep_id: int) -> tuple[int, list[str]]:
              f": the rows before it are kept for the last {IMAGES_KEPT} sleeps and merges only")
     for act, key, before, after in store.rows("SELECT act, row_key, before, after FROM images "
                                               "WHERE sleep_id = ? AND act <> 'proposed' ORDER BY "
-                                              "act IN ('learned', 'updated')", sleep_id):
+                                              "act IN ('linked', 'learned', 'updated')", sleep_id):
         look, _, undo, _ = _ACTS[act]
         ids = [int(part) for part in key.split(">")]
         if list(store.row(look, *ids) or ()) == json.loads(after):
