@@ -3502,10 +3502,11 @@ def test_episodes_proven_on_days_or_sessions_become_semantic(sessions, days, kin
 
 
 def images_of(hippo):
-    """Every trace and link as it is stored, by its id or its ends."""
+    """Each trace (but for what no sleep changes) and link as stored, by its id or its ends."""
     hippo.flush(30)
     with hippo.store.reading():
-        return {**{row["id"]: tuple(row) for row in hippo.store.rows("SELECT * FROM traces")},
+        return {**{row["id"]: {**dict(row), "shown": 0, "prev_id": 0}
+                   for row in hippo.store.rows("SELECT * FROM traces")},
                 **{(row["src"], row["dst"]): tuple(row)
                    for row in hippo.store.rows("SELECT * FROM links")}}
 
