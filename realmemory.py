@@ -4859,19 +4859,20 @@ class Forgotten(Record):
 _THESE = "IN (SELECT value FROM json_each(:ids))"
 _TAUGHT = f"""origin = '{CUE}' AND (tells(text) OR EXISTS(
     SELECT 1 FROM json_each(turn_id) WHERE value {_THESE}))"""
-_ASKED = f"""op IN ('recall', 'read') AND data IS NOT NULL AND (tells(json_extract(data, '$.cue'))
-    OR EXISTS(SELECT 1 FROM json_each(data, '$.ids') WHERE value {_THESE}))"""
+_ASKED = f"""data IS NOT NULL AND (op IN ('recall', 'read') AND (tells(json_extract(data, '$.cue'))
+    OR EXISTS(SELECT 1 FROM json_each(data, '$.ids') WHERE value {_THESE}))
+    OR op = 'hook_error' AND tells(json_extract(data, '$.error')))"""
 _SHOWING = {  # table: its rows that show a trace
     "links": f"src {_THESE} OR dst {_THESE}", "injections": f"trace_id {_THESE}",
     "variants": f"trace_id {_THESE} OR {_TAUGHT}", "traces": f"id {_THESE}",
     "images": f"""CAST(row_key AS INTEGER) {_THESE}
         OR CAST(substr(row_key, instr(row_key, '>') + 1) AS INTEGER) {_THESE}"""}
-_HEIRS = (  # what names the trace :id names another one
-    """UPDATE traces SET valid_to = NULL, superseded_by = NULL WHERE superseded_by = :id
-        AND id IN (SELECT CAST(row_key AS INTEGER) FROM images WHERE act = 'merged')""",
+HEIRS = (  # what names the trace :id names another one
     """UPDATE traces SET gist_id = nullif((SELECT min(id) FROM traces WHERE gist_id = :id), id)
         WHERE gist_id = :id""",
     "UPDATE traces SET prev_id = (SELECT prev_id FROM traces WHERE id = :id) WHERE prev_id = :id",
+    """UPDATE traces SET valid_to = NULL, superseded_by = NULL WHERE superseded_by = :id
+        AND id IN (SELECT CAST(row_key AS INTEGER) FROM images WHERE act = 'merged')""",
     """UPDATE traces SET superseded_by = (SELECT superseded_by FROM traces WHERE id = :id)
         WHERE superseded_by = :id""")
 _PENDING = ("erasure is pending: another process (a reader, a writer, Litestream) keeps an older "
@@ -4881,7 +4882,8 @@ _EMPTY = "NOT EXISTS(SELECT 1 FROM traces WHERE scope_id = :scope)"
 _OF_SCOPE = (  # what else a project is
     *(f"DELETE FROM {table} WHERE scope_id = :scope" for table in (
         "blocks", "contexts", "injections", "active_days")),
-    "UPDATE events SET data = NULL, scope_id = NULL WHERE scope_id = :scope AND op <> 'forget'",
+    """UPDATE events SET data = CASE op WHEN 'forget' THEN data END, scope_id = NULL
+        WHERE scope_id = :scope AND pointers IS NULL""",
     "DELETE FROM db_meta WHERE key = 'off ' || :scope",
     f"DELETE FROM aliases WHERE scope_id = :scope AND {_EMPTY}",
     f"DELETE FROM counts WHERE scope_id = :scope AND {_EMPTY}",
@@ -4889,7 +4891,7 @@ _OF_SCOPE = (  # what else a project is
 _SCOPE_BLOCKS = f"""SELECT b.id, label, value, description, metadata, before FROM blocks b
     LEFT JOIN block_edits e ON e.block_id = b.id WHERE scope_id {SQL_IN} ORDER BY label"""
 
-_BESIDE = "meta", "source_url", "tags", "key", "speaker"
+_BESIDE = "meta", "source_url", "tags", "key"
 # The index knows who holds a text's words, but for what JSON escaped or what stands beside a text.
 _HOLDING = f"""SELECT * FROM traces WHERE id NOT {_THESE} AND (
     :all OR id {SQL_IN.replace("?", ":near")}
@@ -4906,11 +4908,11 @@ _CHOSEN = f"""{SQL_TRACE} WHERE scope_id {SQL_IN.replace("?", ":scopes")}
     AND (:origin IS NULL OR origin = :origin) AND (:session IS NULL OR session_id = :session)
     AND (:sources = '[]' OR EXISTS(SELECT 1 FROM json_each(:sources) WHERE source_url = value
         OR substr(source_url, 1, length(value) + 1) IN (value || '/', value || '#', value || '?')))
-    AND (NOT :asks OR holds(text) OR {" OR ".join(f"holds({name})" for name in _BESIDE[1:])}
+    AND (NOT :asks OR holds(text) OR holds(source_url) OR holds(tags) OR holds(key)
+        OR holds(speaker)
         OR EXISTS(SELECT 1 FROM json_tree(t.meta) WHERE type = 'text' AND holds(atom))
         OR EXISTS(SELECT 1 FROM variants v WHERE trace_id = t.id AND v.origin <> '{CUE}'
-        AND holds(v.text)))
-    ORDER BY id"""
+        AND holds(v.text))) ORDER BY id"""
 _LOGS = "SELECT id FROM scopes WHERE log_of > 0"
 FORGOTTEN = "[forgotten]"  # in place of the text where a tool's call or result quoted it
 
@@ -5026,7 +5028,7 @@ def _near(said: _Quotes, holders: Mapping[int, set[int]], own: set[int]
 class Selection(Record):
     """Which traces of a scope and its conversations to forget, live or not: those that meet all."""
 
-    query: str | None  # they hold its words in a row, in the text or beside it
+    query: str | None  # its words in a row (12 of more), in the text or beside it
     origin: str | None
     source_url: str | None  # that one or what lies under it
     session_id: str | None
@@ -5164,7 +5166,7 @@ def forget_traces(brain: _Brain, rows: Mapping[int, sqlite3.Row],
         f"SELECT trace_id FROM vectors JOIN traces ON id = trace_id WHERE id {SQL_IN} "
         f"OR prev_id {SQL_IN}", *[to_json(sorted(gone))] * 2)]
     store.run_many("DELETE FROM vectors WHERE trace_id = ?", [(other,) for other in blind])
-    for sql in _HEIRS:
+    for sql in HEIRS:
         store.run_many(sql, [{"id": ident} for ident in rows])
     removed = {table: store.run(f"DELETE FROM {table} WHERE {where}", ids=ids).rowcount
                for table, where in _SHOWING.items()}
@@ -5172,7 +5174,7 @@ def forget_traces(brain: _Brain, rows: Mapping[int, sqlite3.Row],
     store.run_many("DELETE FROM block_edits WHERE id = ?", [(edit,) for edit in edits])
     removed["journal"] = store.run("UPDATE events SET data = NULL, trace_id = NULL "
                                    f"WHERE trace_id {_THESE} OR {_ASKED}", ids=ids).rowcount
-    for scope, session, state in store.rows("SELECT * FROM contexts"):
+    for scope, session, state in store.rows("SELECT * FROM contexts") if gone else ():
         about = json.loads(state)
         shows = {"pages": [page for page in about["pages"] if page[0] not in rows],
                  "summary": [[ids, line] for ids, line in about["summary"] if gone.isdisjoint(ids)
@@ -5413,7 +5415,7 @@ def _sleep(brain: _Brain, learnt: Mapping[str, list[_Change]]) -> Dream:
     store.run("DELETE FROM images WHERE sleep_id <= ?", sleep_id - IMAGES_KEPT)
     store.run(_STALE_CONTEXTS, now - CONTEXT_KEPT_S)
     store.run("DELETE FROM events WHERE seq <= (SELECT max(seq) FROM events) - ? "
-              "AND pointers IS NULL", config.journal_keep)
+              "AND pointers IS NULL AND op <> 'forget'", config.journal_keep)
     store.run("DELETE FROM injections WHERE id <= (SELECT max(id) FROM injections) - ?",
               config.journal_keep)
     store.run("UPDATE sleeps SET counts = ? WHERE id = ?", to_json(kept), sleep_id)
@@ -5868,10 +5870,11 @@ class Hippocampus(_Brain):
             uids = {uid for row in store.rows("SELECT data FROM events WHERE op = 'forget' AND "
                                               "data IS NOT NULL")
                     for uid in json.loads(row[0]).get("uids", ())} - kept
-        for path in kept_copies(store.folder):
-            part, status = f"{path}.{os.getpid()}.part", os.stat(path)
+        for path in filter(os.path.exists, kept_copies(store.folder)):
+            part = f"{path}.{os.getpid()}.part"
             file = os.path.join(part, Store.FILE)
             try:
+                status = os.stat(path)
                 private_folder(part)
                 sound_copy(path, file)
                 with type(self)(TraceStore(part, self.config), self.config, self.clock) as copy:
@@ -5889,6 +5892,8 @@ class Hippocampus(_Brain):
                     os.chmod(file, status.st_mode & 0o777)
                     os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
                     os.replace(file, path)
+                    remove(f"{path}-shm")
+                    remove(f"{path}-wal")   # of a store that was set aside
             except (RealMemoryError, OSError) as error:
                 failed[path] = str(error)
             finally:
@@ -5903,7 +5908,7 @@ class Hippocampus(_Brain):
         sweep(store.folder, os.path.join(store.folder, "backups"))
         with store.reading():
             owed = int(store.meta("unerased", "0"))  # times since this last was done
-        done = store.checkpoint(texts, vacuum=owed > 1 or not texts)
+        done = store.checkpoint(texts, vacuum=owed > bool(texts))
         with suppress(StoreError):
             if owed if done else owed < 2:
                 with store.writing(timeout_s=0.0):
@@ -10184,10 +10189,7 @@ def move(hippo: Hippocampus, memory_id: int, to: str) -> tuple[int, ...]:
 
 
 _CUT = (    # a trace's ties to its scope
-    """UPDATE traces SET gist_id = nullif((SELECT min(id) FROM traces WHERE gist_id = :id), id)
-        WHERE gist_id = :id""",
-    "UPDATE traces SET prev_id = (SELECT prev_id FROM traces WHERE id = :id) WHERE prev_id = :id",
-    f"DELETE FROM variants WHERE trace_id = :id AND origin = '{CUE}'",
+    *HEIRS[:2], f"DELETE FROM variants WHERE trace_id = :id AND origin = '{CUE}'",
     """UPDATE traces SET scope_id = :scope, prev_id = NULL, gist_id = NULL,
         meta = json_remove(meta, '$.sources') WHERE id = :id""",
     """DELETE FROM links WHERE :id IN (src, dst) AND :scope > 1 AND EXISTS(SELECT 1 FROM traces t

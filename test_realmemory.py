@@ -3285,6 +3285,7 @@ def project(hippo):
     hippo.store.run("UPDATE traces SET meta = NULL WHERE id = ?", said_so["new"])
     hippo.remember(f"the {SECRET} file lies in vault nine!", scope="shop")
     hippo.recall(f"where is {SECRET}?", scope="shop", min_confidence=0.0)
+    hippo.store.event(START, "hook_error", data={"error": f"brief: no {SECRET}"})
     return said_so
 
 
