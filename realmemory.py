@@ -2920,7 +2920,7 @@ class Store:
         held = b"\0".join(gaps).lower()
         raw = [text.encode("utf-8", "replace").lower() for text in texts]
         pieces = {text[i:i + 16] for text in raw if len(text) > 31 for i in range(len(text) - 15)}
-        return any(text[-4 * text.isalnum():] in held for text in raw if len(text) < 32
+        return any(text[-4 * (b" " not in text):] in held for text in raw if len(text) < 32
                    ) or not pieces.isdisjoint(
             held[i:i + 16] for i in range(0, len(held), 16))
 
@@ -4914,6 +4914,7 @@ _CHOSEN = f"""{SQL_TRACE} WHERE scope_id {SQL_IN.replace("?", ":scopes")}
         OR EXISTS(SELECT 1 FROM variants v WHERE trace_id = t.id AND v.origin <> '{CUE}'
         AND holds(v.text))) ORDER BY id"""
 _LOGS = "SELECT id FROM scopes WHERE log_of > 0"
+_FOLDABLE = Regex(r"\w*[^\W\x00-\x7f]\w*")  # a word that its index term does not spell
 FORGOTTEN = "[forgotten]"  # in place of the text where a tool's call or result quoted it
 
 
@@ -5197,7 +5198,8 @@ def forget_traces(brain: _Brain, rows: Mapping[int, sqlite3.Row],
         min(rows) if len(rows) == 1 else None, removed, "", (), tuple(sorted({*telling})),
         tuple(labels), tuple(rows), (f"other projects say it {elsewhere} times, too",) * (
             elsewhere > 0)), [other for other in blind if other not in rows], [
-                *chain.from_iterable(texts.values()), *words, *filter(None, [query])]
+                *words, *filter(None, [query]), *(part for text in chain.from_iterable(
+                    texts.values()) for part in (text, *_FOLDABLE.findall(text)))]
 
 
 def forget_chosen(brain: _Brain, named: Mapping[int, sqlite3.Row], what: Selection | None, *,

@@ -3105,6 +3105,30 @@ def test_after_forget_only_named_copies_hold_the_text(hippo, alone, forget):
             assert not re.search(b"zqx|quillf", file.read_bytes(), re.I), file
 
 
+def plant(folder, text):
+    """Write a text into the gap of a page of a closed store, as a balanced one has it."""
+    with closing(sqlite3.connect(folder / "memory.db")) as con:
+        con.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        size, = con.execute("PRAGMA page_size").fetchone()
+        page, = con.execute("SELECT rootpage FROM sqlite_master WHERE name = 'sleeps'").fetchone()
+    with open(folder / "memory.db", "r+b") as file:
+        file.seek((page - 1) * size + 1000)
+        file.write(text.encode())
+
+
+@pytest.mark.parametrize("text, piece", [
+    ("The quetzalpostbox is red", rm.terms("quetzalpostbox")[0][2:]),
+    ("Der Schlüssel heißt Überhänge", "berhänge"),
+    (" ".join(f"w{i}x" for i in range(10_000)), "w9990x w9991x")], ids=["tail", "folded", "end"])
+def test_no_gap_keeps_the_tail_of_a_term_or_the_end_of_a_long_text(text, piece, alone):
+    with Hippocampus.open(alone) as hippo:
+        ident, = put(hippo, text)
+    plant(alone, piece)
+    with Hippocampus.open(alone) as hippo:
+        assert hippo.forget(ident).wal == "erased" and hippo.check() == []
+    assert piece.encode() not in (alone / "memory.db").read_bytes()
+
+
 def test_no_gap_of_a_page_keeps_a_forgotten_text(alone):
     rng, gone = random.Random(2), list[str]()
     with Hippocampus.open(alone) as hippo:
@@ -3114,17 +3138,9 @@ def test_no_gap_of_a_page_keeps_a_forgotten_text(alone):
             for i in range(150)}
         for ident in rng.sample([*made.values()], 75):
             hippo.revise(ident, f"replacement {ident} is elsewhere " + "zz " * rng.randrange(40))
-        with closing(sqlite3.connect(alone / "memory.db")) as con:
-            size, = con.execute("PRAGMA page_size").fetchone()
-        planted = [*made][:3]       # in the gap of a page, as a balanced one has it
-        hippo.store.checkpoint()
-        with closing(sqlite3.connect(f"file:{alone}/memory.db?mode=ro", uri=True)) as con:
-            page, = con.execute("SELECT rootpage FROM sqlite_master WHERE name = 'sleeps'"
-                                ).fetchone()
+        planted = [*made][:3]
         hippo.close()
-        with open(alone / "memory.db", "r+b") as file:
-            file.seek((page - 1) * size + 1000)
-            file.write("; ".join(planted).encode())
+        plant(alone, "; ".join(planted))
     with Hippocampus.open(alone) as hippo:
         for key in [*planted, *rng.sample([*made][3:], 57)]:
             assert hippo.forget(made[key]).wal == "erased"
@@ -3179,8 +3195,11 @@ def test_what_tells_of_a_forgotten_record_is_named_and_another_projects_is_not(h
     turn = main.add("user", "Yes: the vault opens at ten!")
     main.core_memory_append("task", "Note: the vault  opens at TEN")
     put(hippo, "Elsewhere the vault opens at ten", scope="garden")
+    everywhere, = put(hippo, "Everywhere the vault opens at ten")
     told = hippo.forget(ident)
-    assert (told.left, told.blocks) == ((first, turn), ("task",))
+    assert (told.left, told.blocks) == ((first, turn, everywhere), ("task",))
+    assert told.notes == ("other projects say it 1 times, too",)
+    hippo.forget(everywhere)
     with pytest.raises(NotFound):           # what was true before is not true again
         hippo.lookup("vault", scope="shop")
     assert hippo.get(first).valid_to is not None and said(hippo, "vault opens", scope="shop") == []
