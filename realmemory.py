@@ -2454,6 +2454,7 @@ MIGRATIONS = {
 
 SQL_IN = "IN (SELECT value FROM json_each(?))"
 SQL_TRACE = "SELECT t.*, (SELECT name FROM scopes s WHERE s.id = scope_id) AS scope FROM traces t"
+SQL_UIDS = f"{SQL_TRACE} WHERE uid {SQL_IN}"
 SQL_FEW, SQL_THESE = f"{SQL_TRACE} WHERE id IN (?, ?, ?)", f"{SQL_TRACE} WHERE id {SQL_IN}"
 SQL_FTS5 = "SELECT 1 FROM pragma_module_list WHERE name = 'fts5'"  # not in all Pythons
 SQL_BRIEF = f"""{SQL_TRACE} INDEXED BY traces_brief WHERE scope_id = ? AND kind = ?
@@ -4885,8 +4886,8 @@ _OF_SCOPE = (  # what else a project is
     """UPDATE events SET data = CASE op WHEN 'forget' THEN data END, scope_id = NULL
         WHERE scope_id = :scope AND pointers IS NULL""",
     "DELETE FROM db_meta WHERE key = 'off ' || :scope",
-    f"DELETE FROM aliases WHERE scope_id = :scope AND {_EMPTY}",
-    f"DELETE FROM counts WHERE scope_id = :scope AND {_EMPTY}",
+    *(f"DELETE FROM {table} WHERE scope_id = :scope AND {_EMPTY}"
+      for table in ("aliases", "counts")),
     f"DELETE FROM scopes WHERE id = :scope AND id > 1 AND {_EMPTY}")
 _SCOPE_BLOCKS = f"""SELECT b.id, label, value, description, metadata, before FROM blocks b
     LEFT JOIN block_edits e ON e.block_id = b.id WHERE scope_id {SQL_IN} ORDER BY label"""
@@ -5133,20 +5134,42 @@ def _rewrite(store: TraceStore, row: sqlite3.Row, text: str, meta: str | None) -
     store.change(row["id"], text=text, meta=meta, n_words=len(set(words)), whole=whole_of(words))
 
 
+def _held_words(store: TraceStore, gone: Collection[int], texts: Iterable[str]) -> tuple[
+        set[int], dict[int, set[int]], dict[str, int]]:
+    """The units of texts, which other traces hold each, and the longer terms that none does."""
+    words = {word: unit_of(word) for text in texts for word in content(text) if word not in STOP}
+    own, holders = set(words.values()), dict[int, set[int]]()
+    for unit, pointers in store.pointers(store.visible(None, True, logs=True), own).items():
+        if held := {pointer >> 8 for pointer in pointers if pointer & 1}.difference(gone):
+            holders[unit] = held
+    return own, holders, {word: unit for word, unit in words.items() if unit not in holders
+                          and (len(word) > 3 or not word.isascii())}
+
+
+def _hide(store: TraceStore, rows: Collection[int], gone: set[int]) -> None:
+    """Take traces off the pages of sessions, and lines on what is `gone` out of their summaries."""
+    for scope, session, state in store.rows("SELECT * FROM contexts") if gone else ():
+        about = json.loads(state)
+        shows = {"pages": [page for page in about["pages"] if page[0] not in rows],
+                 "summary": [[ids, line] for ids, line in about["summary"] if gone.isdisjoint(ids)
+                             and (len(ids) < READ_KEPT or min(gone) > ids[0])]}  # others cut off
+        if any(shows[key] != about[key] for key in shows):
+            store.run("UPDATE contexts SET state = ? WHERE scope_id = ? AND session_id = ?",
+                      to_json({**about, **shows}), scope, session)
+    # A tool's result, as the model saw it, may quote what it found (`run_agent` names the ids).
+    store.define("shows", lambda text: any(
+        int(ident) in rows for ident in re.findall(r" #(\d{1,18})(?=,|$)", text)))
+    store.run("UPDATE traces SET meta = json_remove(meta, '$.result') WHERE origin = 'tool' AND "
+              "meta IS NOT NULL AND shows(text)")
+
+
 def forget_traces(brain: _Brain, rows: Mapping[int, sqlite3.Row],
                   query: str | None = None) -> tuple[Forgotten, list[int], list[str]]:
     """Remove every copy of traces' texts in this database; also the ids of the traces whose vectors
     went with them, for they knew of them, and what no byte may stay of."""
     store, ids, now = brain.store, to_json([*rows]), brain.clock()
     texts = {ident: store.wordings(row) for ident, row in rows.items()}
-    words = {word: unit_of(word) for said in texts.values() for text in said
-             for word in content(text) if word not in STOP}
-    own, holders = set(words.values()), dict[int, set[int]]()
-    for unit, pointers in store.pointers(store.visible(None, True, logs=True), own).items():
-        if held := {pointer >> 8 for pointer in pointers if pointer & 1}.difference(rows):
-            holders[unit] = held
-    words = {word: unit for word, unit in words.items()     # theirs alone
-             if unit not in holders and (len(word) > 3 or not word.isascii())}
+    own, holders, words = _held_words(store, rows, chain.from_iterable(texts.values()))
     units, asked = set(words.values()), _Quotes(filter(None, [query]))
     store.define("tells", lambda cue: cue is not None and (not units.isdisjoint(
         map(unit_of, content(cue))) or asked.within(cue)))
@@ -5175,19 +5198,7 @@ def forget_traces(brain: _Brain, rows: Mapping[int, sqlite3.Row],
     store.run_many("DELETE FROM block_edits WHERE id = ?", [(edit,) for edit in edits])
     removed["journal"] = store.run("UPDATE events SET data = NULL, trace_id = NULL "
                                    f"WHERE trace_id {_THESE} OR {_ASKED}", ids=ids).rowcount
-    for scope, session, state in store.rows("SELECT * FROM contexts") if gone else ():
-        about = json.loads(state)
-        shows = {"pages": [page for page in about["pages"] if page[0] not in rows],
-                 "summary": [[ids, line] for ids, line in about["summary"] if gone.isdisjoint(ids)
-                             and (len(ids) < READ_KEPT or min(gone) > ids[0])]}  # others cut off
-        if any(shows[key] != about[key] for key in shows):
-            store.run("UPDATE contexts SET state = ? WHERE scope_id = ? AND session_id = ?",
-                      to_json({**about, **shows}), scope, session)
-    # A tool's result, as the model saw it, may quote what it found (`run_agent` names the ids).
-    store.define("shows", lambda text: any(
-        int(ident) in rows for ident in re.findall(r" #(\d{1,18})(?=,|$)", text)))
-    store.run("UPDATE traces SET meta = json_remove(meta, '$.result') WHERE origin = 'tool' AND "
-              "meta IS NOT NULL AND shows(text)")
+    _hide(store, rows, gone)
     for other in store.traces(beside - {*rows}).values():
         store.add_pointers(now, "reindex", other["scope_id"], other["id"],
                            store.pointers_of(other))
@@ -5881,7 +5892,7 @@ class Hippocampus(_Brain):
                 sound_copy(path, file)
                 with type(self)(TraceStore(part, self.config), self.config, self.clock) as copy:
                     with copy.writing():
-                        rows = copy.store.rows(f"{SQL_TRACE} WHERE uid {SQL_IN}", to_json([*uids]))
+                        rows = copy.store.rows(SQL_UIDS, to_json([*uids]))
                         gone = forget_chosen(copy, {r["id"]: r for r in rows}, what,
                                              kept=kept)[0]
                     sound = copy.store.checkpoint(vacuum=True) and not copy.check()
