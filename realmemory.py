@@ -2454,6 +2454,7 @@ MIGRATIONS = {
 
 SQL_IN = "IN (SELECT value FROM json_each(?))"
 SQL_TRACE = "SELECT t.*, (SELECT name FROM scopes s WHERE s.id = scope_id) AS scope FROM traces t"
+SQL_UIDS = f"{SQL_TRACE} WHERE uid {SQL_IN}"
 SQL_FEW, SQL_THESE = f"{SQL_TRACE} WHERE id IN (?, ?, ?)", f"{SQL_TRACE} WHERE id {SQL_IN}"
 SQL_FTS5 = "SELECT 1 FROM pragma_module_list WHERE name = 'fts5'"  # not in all Pythons
 SQL_BRIEF = f"""{SQL_TRACE} INDEXED BY traces_brief WHERE scope_id = ? AND kind = ?
@@ -2503,7 +2504,7 @@ SQL_CHAIN = """SELECT id, prev_id FROM traces WHERE id IN (SELECT value FROM jso
 SQL_POSTING = """INSERT INTO postings VALUES(?, ?, ?, ?) ON CONFLICT(scope_id, unit, chunk)
     DO UPDATE SET pointers = CAST(pointers || excluded.pointers AS BLOB)"""
 SQL_CHUNKS = f"""SELECT pointers, scope_id, unit, chunk FROM postings
-    WHERE scope_id = ? AND unit {SQL_IN} AND chunk IN (0, ?)"""
+    WHERE scope_id = ? AND unit {SQL_IN} AND chunk {SQL_IN}"""
 SQL_HELD = """SELECT unit, pointers FROM postings WHERE scope_id IN (
     SELECT value FROM json_each(?)) AND unit IN (SELECT value FROM json_each(?))"""
 SQL_CHANGES = """SELECT seq, scope_id, pointers FROM events
@@ -2814,7 +2815,7 @@ class Store:
         with self._alone():
             try:
                 private_folder(folder)
-                _sweep(self.folder, folder)
+                sweep(self.folder, folder)
                 held, counted = _copied(self._con, part, SQL_COUNTS)
                 if held != counted:
                     raise StoreError(f"the copy {part!r} holds {held} traces instead of {counted}; "
@@ -2829,7 +2830,7 @@ class Store:
                 raise StoreError(f"no copy could be made in {folder!r} ({error.strerror}); nothing "
                                  "was changed") from error
             finally:
-                _remove(part)
+                remove(part)
         return final
 
     def restore(self, path: str) -> None:
@@ -2837,13 +2838,13 @@ class Store:
         part = f"{self.path}.{os.getpid()}.part"
         with self._alone():
             try:
-                _sound_copy(path, part)
+                sound_copy(path, part)
                 with self._transaction():  # backup() would wait for the lock for ever
                     pass
                 with closing(sqlite3.connect(part)) as source:
                     source.backup(self._con)
             finally:
-                _remove(part)
+                remove(part)
             self._forget_cache()
             self._settle()
 
@@ -2881,7 +2882,7 @@ class Store:
         finally:
             self._con.set_progress_handler(None, 0)
 
-    def checkpoint(self, gone: Iterable[str] = ()) -> bool:
+    def checkpoint(self, gone: Collection[str] = (), *, vacuum: bool = False) -> bool:
         """Move the WAL into the database and empty it, and leave no piece of the `gone` texts in
         it; False while another process holds a snapshot, or the lock where one is left.  Litestream
         always holds one: to ask for the WAL would only keep writers waiting."""
@@ -2891,7 +2892,7 @@ class Store:
             try:
                 self._wait_at_most(0.25)
                 done = self.value("PRAGMA wal_checkpoint(TRUNCATE)") == 0
-                if done and gone and self._gaps_hold(gone):
+                if done and (vacuum or gone and self._gaps_hold(gone)):
                     self._wait_at_most(2.0)
                     self.run("VACUUM")
                     done = self.value("PRAGMA wal_checkpoint(TRUNCATE)") == 0
@@ -2903,9 +2904,12 @@ class Store:
             finally:
                 self._wait_at_most(self.timeout_s)
 
-    def _gaps_hold(self, texts: Iterable[str]) -> bool:
-        """Whether the unused gaps of the pages hold 31 bytes in a row of a text, or a shorter one:
-        secure_delete clears what is deleted, but not what a balanced page held before.  O(file)."""
+    def _gaps_hold(self, texts: Collection[str]) -> bool:
+        """Whether the unused gaps of the pages may hold 31 bytes in a row of a text, the last four
+        of a word (FTS5 leaves out how a term begins), or another short one: secure_delete clears
+        what is deleted, but not what a balanced page held before.  O(file)."""
+        if sum(map(len, texts)) > 1 << 16:
+            return True
         size, gaps = self.value("PRAGMA page_size"), list[bytes]()
         for part in self._file_parts():
             for at in range(0, len(part), size):
@@ -2915,9 +2919,10 @@ class Store:
                                   for i in (3, 5))
                     gaps.append(part[start + 8 + 2 * cells:at + (end or size)].strip(b"\0"))
         held = b"\0".join(gaps).lower()
-        raw = [text.encode("utf-8", "replace").lower()[:1 << 16] for text in texts]
+        raw = [text.encode("utf-8", "replace").lower() for text in texts]
         pieces = {text[i:i + 16] for text in raw if len(text) > 31 for i in range(len(text) - 15)}
-        return any(text in held for text in raw if len(text) < 32) or not pieces.isdisjoint(
+        return any(text[-4 * (b" " not in text):] in held for text in raw if len(text) < 32
+                   ) or not pieces.isdisjoint(
             held[i:i + 16] for i in range(0, len(held), 16))
 
     def _file_parts(self) -> Iterator[bytes]:
@@ -2939,7 +2944,7 @@ def replace_store(folder: str, path: str) -> str:
     live = os.path.join(folder, Store.FILE)
     kept = f"{live}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S}"
     part = f"{live}.{os.getpid()}.part"
-    _sound_copy(path, part)
+    sound_copy(path, part)
     for ending in ("", "-wal", "-shm"):
         if os.path.exists(live + ending):
             os.replace(live + ending, kept + ending)
@@ -2947,7 +2952,7 @@ def replace_store(folder: str, path: str) -> str:
     return kept
 
 
-def _sound_copy(path: str, part: str) -> None:
+def sound_copy(path: str, part: str) -> None:
     """Copy a sound backup to `part`; its new epoch makes every process drop its cache."""
     try:
         with closing(sqlite3.connect(f"{_file_url(path)}?mode=ro", uri=True)) as source:
@@ -2962,7 +2967,7 @@ def _sound_copy(path: str, part: str) -> None:
 
 def _copied(source: sqlite3.Connection, path: str, sql: str) -> Any:
     """Copy a database to a new file (0600) and run a statement there; its first row."""
-    _remove(path)
+    remove(path)
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     with closing(sqlite3.connect(path, isolation_level=None)) as copy:
         copy.execute("PRAGMA journal_mode = MEMORY")
@@ -2990,18 +2995,24 @@ def _file_id(path: str) -> tuple[int, int]:
         return 0, 0
 
 
-def _remove(path: str) -> None:
+def remove(path: str) -> None:
+    """Unlink a file, or a folder with what is in it; nothing where that can't be."""
     with suppress(OSError):
-        os.unlink(path)
+        if os.path.isdir(path) and not os.path.islink(path):
+            for name in os.listdir(path):
+                remove(os.path.join(path, name))
+            os.rmdir(path)
+        else:
+            os.unlink(path)
 
 
-def _sweep(*folders: str) -> None:
+def sweep(*folders: str) -> None:
     """Remove what killed copies left behind."""
-    for folder in folders:
+    for folder in filter(os.path.isdir, folders):
         for name in os.listdir(folder):
             left = re.search(r"\.(\d{1,9})\.part", name)
             if left and not runs(int(left[1])):
-                _remove(os.path.join(folder, name))
+                remove(os.path.join(folder, name))
 
 
 def runs(pid: int) -> bool:
@@ -3176,25 +3187,38 @@ class TraceStore(Store):
         self.set_meta("epoch", os.urandom(8).hex())
         self._forget_cache()
 
-    def drop_trace(self, row: sqlite3.Row) -> None:
-        """Take a trace's pointers out of postings and index."""
+    def drop_traces(self, gone: Mapping[int, sqlite3.Row]) -> None:
+        """Take traces' pointers out of postings and index."""
         self.fold()
-        scope, ident = row["scope_id"], row["id"]
-        units = to_json([word >> 8 for word in self.pointers_of(row, context=True)[2:]])
-        self.run_many("UPDATE postings SET pointers = ? WHERE scope_id = ? AND unit = ? AND "
-                      "chunk = ?", [(array("I", [pointer for pointer in array("I", stored)
-                                                 if pointer >> 8 != ident]).tobytes(), *key)
-                                    for stored, *key in self.rows(
-                                        SQL_CHUNKS, scope, units, (ident >> 12) + 1)])
-        self.run(f"DELETE FROM postings WHERE scope_id = ? AND unit {SQL_IN} AND pointers = x''",
-                 scope, units)
+        for scope in {row["scope_id"] for row in gone.values()}:
+            rows = [row for row in gone.values() if row["scope_id"] == scope]
+            units = to_json([*{unit for row in rows for unit in self._units_of(row)}])
+            chunks, empty = to_json([*{0, *((row["id"] >> 12) + 1 for row in rows)}]), []
+            for stored, *key in self.rows(SQL_CHUNKS, scope, units, chunks):
+                held = array("I", stored)
+                kept = array("I", [pointer for pointer in held if pointer >> 8 not in gone])
+                if not kept:
+                    empty.append(key)
+                elif len(kept) < len(held):
+                    self.run("UPDATE postings SET pointers = ? WHERE scope_id = ? AND unit = ? "
+                             "AND chunk = ?", kept.tobytes(), *key)
+            self.run_many("DELETE FROM postings WHERE scope_id = ? AND unit = ? AND chunk = ?",
+                          empty)
         self.renew()
         self._catch_up()
 
-    def pointers_of(self, row: sqlite3.Row, *, context: bool = False) -> array[int]:
-        """All pointers of a trace, from its texts and neighbours as they are now; with `context`
-        also the neighbours' where these are switched off."""
-        words, used = content(row["text"]), context or self.config.use_context
+    def _units_of(self, row: sqlite3.Row) -> set[int]:
+        """The units that may point to a trace, those of its neighbours among them."""
+        said = [row["text"], *(text for text, _ in self.variants(row["id"]))]
+        return {*trace_impacts(
+            (), speaker=row["speaker"], when=row["valid_from"],
+            before=[*self.turns(row["prev_id"]).values()],
+            after=[*self.turns(row["id"], after=True).values()]),
+            *(unit_of(word) for text in said for word in content(text))}
+
+    def pointers_of(self, row: sqlite3.Row) -> array[int]:
+        """All pointers of a trace, from its texts and neighbours as they are now."""
+        words, used = content(row["text"]), self.config.use_context
         impacts = trace_impacts(
             words, speaker=row["speaker"], when=row["valid_from"],
             before=[*self.turns(row["prev_id"]).values()] if used else (),
@@ -4797,7 +4821,7 @@ def _reflect(brain: _Brain, rows: Mapping[int, sqlite3.Row], reward: float) -> R
         store.mark_day(row["scope_id"], now)
         told = asked.get((row["scope_id"], ident))  # no project's cue on a global trace
         if reward < 0 and any(origin == CUE for _, origin in store.variants(ident)):
-            store.drop_trace(row)  # and what rewards taught it with it
+            store.drop_traces({ident: row})  # and what rewards taught it with it
             store.run("DELETE FROM variants WHERE trace_id = ? AND origin = ?", ident, CUE)
             store.add_pointers(now, "reindex", row["scope_id"], ident, store.pointers_of(row))
         learned = _learn(store, row, *told, now) if told else array("I")
@@ -4820,36 +4844,78 @@ READ_KEPT = 400  # ids that a context's ledger and a summary's line hold
 class Forgotten(Record):
     """What `forget` removed, and where the text may still be."""
 
-    memory_id: int | None  # None: earlier texts of a block or file
+    memory_id: int | None  # None: several, or earlier texts of a block or file
     removed: dict[str, int]  # rows by table; "copies" are turns' calls, results, reasoning, items
-    wal: str  # "erased", or "pending" while another process holds a snapshot or the lock
+    wal: str  # "erased"; "pending" where another process keeps it; "kept" by a dry run
     backups: tuple[str, ...]  # copies that may still hold it
-    # What was not removed: traces of its project that say it, too, that were learned from it or
-    # that it was learned from, that it replaced or that replaced it; core blocks and files.
+    # What was not removed: traces of its project and global ones that say it, too, that were
+    # learned from it or that it was learned from, that it replaced or that replaced it; blocks.
     left: tuple[int, ...] = ()
     blocks: tuple[str, ...] = ()
+    memory_ids: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()  # what was spared or could not be done, why, and the way on
 
 
-# Cues: those that returned a trace (see `_learn`), and those with a word that it alone held.
-_TAUGHT = f"""origin = '{CUE}' AND (
-    :id IN (SELECT value FROM json_each(turn_id)) OR tells(text))"""
-_ASKED = """op IN ('recall', 'read') AND data IS NOT NULL AND (:id IN (
-    SELECT value FROM json_each(data, '$.ids')) OR tells(json_extract(data, '$.cue')))"""
+# Of the traces :ids.  Cues: those that returned one (see `_learn`), and those that tell of one.
+_THESE = "IN (SELECT value FROM json_each(:ids))"
+_TAUGHT = f"""origin = '{CUE}' AND (tells(text) OR EXISTS(
+    SELECT 1 FROM json_each(turn_id) WHERE value {_THESE}))"""
+_ASKED = f"""data IS NOT NULL AND (op IN ('recall', 'read') AND (tells(json_extract(data, '$.cue'))
+    OR EXISTS(SELECT 1 FROM json_each(data, '$.ids') WHERE value {_THESE}))
+    OR op = 'hook_error' AND tells(json_extract(data, '$.error')))"""
 _SHOWING = {  # table: its rows that show a trace
-    "links": "src = :id OR dst = :id", "injections": "trace_id = :id",
-    "variants": f"trace_id = :id OR {_TAUGHT}",
-    "traces": "id = :id", "images": "'>' || row_key || '>' LIKE '%>' || :id || '>%'"}
+    "links": f"src {_THESE} OR dst {_THESE}", "injections": f"trace_id {_THESE}",
+    "variants": f"trace_id {_THESE} OR {_TAUGHT}", "traces": f"id {_THESE}",
+    "images": f"""CAST(row_key AS INTEGER) {_THESE}
+        OR CAST(substr(row_key, instr(row_key, '>') + 1) AS INTEGER) {_THESE}"""}
+HEIRS = (  # what names the trace :id names another one
+    """UPDATE traces SET gist_id = nullif((SELECT min(id) FROM traces WHERE gist_id = :id), id)
+        WHERE gist_id = :id""",
+    "UPDATE traces SET prev_id = (SELECT prev_id FROM traces WHERE id = :id) WHERE prev_id = :id",
+    """UPDATE traces SET valid_to = NULL, superseded_by = NULL WHERE superseded_by = :id
+        AND id IN (SELECT CAST(row_key AS INTEGER) FROM images WHERE act = 'merged')""",
+    """UPDATE traces SET superseded_by = (SELECT superseded_by FROM traces WHERE id = :id)
+        WHERE superseded_by = :id""")
+_PENDING = ("erasure is pending: another process (a reader, a writer, Litestream) keeps an older "
+            "state of the store in memory.db-wal; once it has ended, `realmemory sleep` or the "
+            "next forget erases it")
+_EMPTY = "NOT EXISTS(SELECT 1 FROM traces WHERE scope_id = :scope)"
+_OF_SCOPE = (  # what else a project is
+    *(f"DELETE FROM {table} WHERE scope_id = :scope" for table in (
+        "blocks", "contexts", "injections", "active_days")),
+    """UPDATE events SET data = CASE op WHEN 'forget' THEN data END, scope_id = NULL
+        WHERE scope_id = :scope AND pointers IS NULL""",
+    "DELETE FROM db_meta WHERE key = 'off ' || :scope",
+    *(f"DELETE FROM {table} WHERE scope_id = :scope AND {_EMPTY}"
+      for table in ("aliases", "counts")),
+    f"DELETE FROM scopes WHERE id = :scope AND id > 1 AND {_EMPTY}")
+_SCOPE_BLOCKS = f"""SELECT b.id, label, value, description, metadata, before FROM blocks b
+    LEFT JOIN block_edits e ON e.block_id = b.id WHERE scope_id {SQL_IN} ORDER BY label"""
 
 _BESIDE = "meta", "source_url", "tags", "key"
 # The index knows who holds a text's words, but for what JSON escaped or what stands beside a text.
-_HOLDING = f"""SELECT * FROM traces WHERE id <> :id AND (:all OR id {SQL_IN.replace("?", ":near")}
+_HOLDING = f"""SELECT * FROM traces WHERE id NOT {_THESE} AND (
+    :all OR id {SQL_IN.replace("?", ":near")}
     OR coalesce({", ".join(_BESIDE)}) IS NOT NULL OR instr(text, char(92)) > 0)"""
-_KINDRED = """SELECT t.id FROM traces t JOIN traces f ON f.id = :id WHERE t.id <> f.id AND (
-    t.id IN (SELECT value FROM json_each(f.meta, '$.sources'))
-    OR f.id IN (SELECT value FROM json_each(t.meta, '$.sources'))
-    OR t.superseded_by = f.id OR t.id = f.superseded_by
-    OR t.scope_id = f.scope_id AND t.key = f.key)"""
+_KINDRED = f"""SELECT id FROM traces WHERE id NOT {_THESE}
+    AND scope_id {SQL_IN.replace("?", ":family")} AND id IN (
+    SELECT value FROM traces t, json_each(meta, '$.sources') WHERE t.id {_THESE}
+    UNION SELECT t.id FROM traces t, json_each(meta, '$.sources') WHERE value {_THESE}
+    UNION SELECT superseded_by FROM traces WHERE id {_THESE}
+    UNION SELECT id FROM traces WHERE superseded_by {_THESE}
+    UNION SELECT t.id FROM traces f JOIN traces t ON t.scope_id = f.scope_id AND t.key = f.key
+        WHERE f.id {_THESE} AND t.key IS NOT NULL)"""
+_CHOSEN = f"""{SQL_TRACE} WHERE scope_id {SQL_IN.replace("?", ":scopes")}
+    AND (:origin IS NULL OR origin = :origin) AND (:session IS NULL OR session_id = :session)
+    AND (:sources = '[]' OR EXISTS(SELECT 1 FROM json_each(:sources) WHERE source_url = value
+        OR substr(source_url, 1, length(value) + 1) IN (value || '/', value || '#', value || '?')))
+    AND (NOT :asks OR holds(text) OR holds(source_url) OR holds(tags) OR holds(key)
+        OR holds(speaker)
+        OR EXISTS(SELECT 1 FROM json_tree(t.meta) WHERE type = 'text' AND holds(atom))
+        OR EXISTS(SELECT 1 FROM variants v WHERE trace_id = t.id AND v.origin <> '{CUE}'
+        AND holds(v.text))) ORDER BY id"""
 _LOGS = "SELECT id FROM scopes WHERE log_of > 0"
+_FOLDABLE = Regex(r"\w*[^\W\x00-\x7f]\w*")  # a word that its index term does not spell
 FORGOTTEN = "[forgotten]"  # in place of the text where a tool's call or result quoted it
 
 
@@ -4865,6 +4931,18 @@ def _unescaped(text: str) -> str:
     return plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
+def _folded(text: str) -> str:
+    low = text.casefold()
+    return low if low.isascii() or unicodedata.is_normalized("NFC", low) else _normal("NFC", low)
+
+
+def _quotable(text: str) -> list[str]:
+    """The words of an unescaped text, folded."""
+    if text.isascii():
+        return list(_QUOTABLE.findall(text.casefold()))
+    return [*map(_folded, _QUOTABLE.findall(text))]
+
+
 class _Quotes:
     """Finds texts in others: all their words in a row or QUOTED_WORDS of them, whatever stands
     between (a quote's marks, JSON's escapes).  O(length).
@@ -4875,24 +4953,24 @@ class _Quotes:
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._rows: dict[int, set[tuple[str, ...]]] = {}
-        self.windows: list[list[str]] = []      # a quote has all words of one
-        self._keys: set[str] = set()            # and one of these
-        for text in texts:
-            words = _QUOTABLE.findall(_unescaped(text))
-            size, low = min(QUOTED_WORDS, len(words)), [word.casefold() for word in words]
+        self.texts: list[tuple[int, list[str]]] = []    # so many of the words in a row are a quote
+        self._keys: set[str] = set()                    # each has one of these
+        for text in map(_unescaped, texts):
+            words, low = _QUOTABLE.findall(text), _quotable(text)
+            size = min(QUOTED_WORDS, len(words))
             self._rows.setdefault(size, set()).update(zip(*(low[i:] for i in range(size)),
                                                           strict=False))
-            self.windows += [words[at:at + size] for at in range(len(words) - size + 1)]
+            self.texts += [(size, words)] if size else []
             self._keys.update(max(low[at:at + (size + 1) // 2], key=len)
                               for at in range(0, len(words) - size // 2, size // 2 or 1))
         self._keys = self._keys if len(self._keys) <= 64 else {""}
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Where an unescaped text quotes them, in order; spans may overlap."""
-        low = text.casefold()
+        low = _folded(text)
         if not any(key in low for key in self._keys):
             return []
-        words = [word.casefold() for word in _QUOTABLE.findall(text)]
+        words = _quotable(text)
         hits = [(at, at + size - 1) for size, rows in self._rows.items() for at, row in enumerate(
             zip(*(words[i:] for i in range(size)), strict=False)) if row in rows]
         places = [found.span() for found in _QUOTABLE.finditer(text)] if hits else []
@@ -4922,64 +5000,131 @@ class _Quotes:
         return [self.without(part) for part in value] if isinstance(value, list) else value
 
 
-def _near(store: TraceStore, said: _Quotes, texts: Iterable[str],
-          scopes: Collection[int]) -> tuple[set[int], bool]:
-    """Ids of the traces of some scopes that hold most of the rarest terms of QUOTED_WORDS in a row;
-    whether others may quote them, for a row has no term that is indexed."""
-    own = {unit_of(term) for text in texts for term in content(text) if term not in STOP}
-    held, near = store.pointers(scopes, own), set[int]()
-    rarest = sorted(own, key=lambda unit: len(held.get(unit, ())))
-    rank = {unit: at for at, unit in enumerate(rarest)}
-    ranks = {word: [rank[unit] for unit in map(unit_of, content(word)) if unit in rank]
-             for word in {word for words in said.windows for word in words}}
-    keys = {tuple(sorted({at for word in words for at in ranks[word]})[:3])
-            for words in said.windows}
-    holders = {at: {pointer >> 8 for pointer in held.get(rarest[at], ()) if pointer & 1}
-               for at in {at for key in keys for at in key}}
+def _near(said: _Quotes, holders: Mapping[int, set[int]], own: set[int]
+          ) -> tuple[set[int], bool]:
+    """Ids of the traces that hold most of the rarest terms of a quote; whether others may hold one
+    as well, for a row of its words has no term that is indexed.  `holders` has the traces by unit,
+    `own` every unit of the texts."""
+    near, keys = set[int](), set[tuple[int, ...]]()
+    rarest = sorted(holders, key=lambda unit: len(holders[unit]))
+    rank, ranks = {unit: at for at, unit in enumerate(rarest)}, dict[str, list[int] | None]()
+    for size, words in said.texts:
+        row: list[list[int]] = []
+        for word in words:
+            if word not in ranks:
+                units = own & {unit_of(term) for term in content(word)}
+                ranks[word] = [rank[unit] for unit in units if unit in rank] or (
+                    None if units else [])
+            if (held := ranks[word]) is None:      # nobody else has this word
+                row = []
+                continue
+            row.append(held)
+            if len(row) >= size:
+                keys.add(tuple(sorted({*chain.from_iterable(row[-size:])})[:3]))
     for key in keys:
-        votes = Counter(chain.from_iterable(holders[at] for at in key))
+        votes = Counter(chain.from_iterable(holders[rarest[at]] for at in key))
         near.update(ident for ident, n in votes.items() if n >= min(len(key), 2))
     return near, () in keys
 
 
-def _holding(brain: _Brain, row: sqlite3.Row, texts: Sequence[str]) -> tuple[
-        dict[int, tuple[sqlite3.Row, str, str | None]], list[int], list[str], list[int]]:
-    """Where texts stand beside their trace: {id: (row, text and meta without them)} of what tools
+class Selection(Record):
+    """Which traces of a scope and its conversations to forget, live or not: those that meet all."""
+
+    query: str | None  # its words in a row (12 of more), in the text or beside it
+    origin: str | None
+    source_url: str | None  # that one or what lies under it
+    session_id: str | None
+    everything: bool
+    scope: str
+    all_scopes: bool
+    pinned: bool  # these, too
+
+    def checked(self) -> Selection | None:
+        """Itself, None if it names nothing; InvalidInput where it would take what nobody meant."""
+        given = {name: value for name, value in self._asdict().items() if value is not None
+                 and name in ("query", "origin", "source_url", "session_id")}
+        for name, value in given.items():
+            _require(isinstance(value, str) and bool(value.strip()), f"{name}={_shown(value)} is "
+                     "blank; everything=True forgets a whole project")
+        _require(self.query is None or any(
+                term not in STOP and re.search(r"\w", term) for term in terms(self.query)),
+                 f"query={_shown(self.query)} holds no telling word: nearly all would match")
+        _require(self.source_url is None or not _NO_SOURCE.fullmatch(self.source_url),
+                 f"source_url={_shown(self.source_url)} names no page, site, file or folder")
+        _require(self.origin in (None, *ORIGINS),
+                 f"origin={_shown(self.origin)}; give one of {', '.join(ORIGINS)}")
+        _require(not (given and self.everything), "everything=True takes no "
+                 f"{' or '.join(given)}: give one or the other")
+        return self if given or self.everything else None
+
+    def found(self, store: TraceStore) -> tuple[list[int], dict[int, sqlite3.Row]]:
+        """Ids of the scopes and rows of the traces, pinned ones included."""
+        own, said = store.scope_id(self.scope), _Quotes([self.query or ""])
+        scopes = store.visible(None, True, logs=True) if self.all_scopes else [
+            scope for scope in (own, own and store.log_id(own)) if scope]
+        store.define("holds", lambda text: text is not None and said.within(text))
+        source = (self.source_url or "").strip().rstrip("/")
+        return scopes, {row["id"]: row for row in store.rows(
+            _CHOSEN, scopes=to_json(scopes), asks=self.query is not None, origin=self.origin,
+            session=self.session_id, sources=to_json([*{
+                source, cited_file(source)[0], cited_file(f"file:{source}")[0]}] * bool(source)))}
+
+
+_NO_SOURCE = Regex(r"(?:\w+:)?[\s/.~]*")
+
+
+def _is_tools(row: sqlite3.Row) -> bool:
+    return row["origin"] == "tool" or "calls" in json.loads(row["meta"] or "{}")
+
+
+def _holding(brain: _Brain, rows: Mapping[int, sqlite3.Row], texts: Mapping[int, Sequence[str]],
+             query: str | None, holders: Mapping[int, set[int]], own: set[int]) -> tuple[
+        dict[int, tuple[sqlite3.Row, str, str | None]], list[int], list[str], list[int], int]:
+    """Where texts stand beside their traces: {id: (row, text and meta without them)} of what tools
     were told and answered and of turns' meta, but for a tool's own text, which one that says it
-    again does not quote; ids, labels of blocks that say it; ids of edits that did.  What is as
-    short as "ok" and no number is looked for nowhere."""
+    again does not quote; ids, labels of blocks that say it; ids of edits that did; how many traces
+    of other projects do.  What is as short as "ok" and no number is looked for nowhere."""
     store, copies, telling = brain.store, dict[int, tuple[sqlite3.Row, str, str | None]](), []
-    of_tools = row["origin"] == "tool" or "calls" in json.loads(row["meta"] or "{}")
-    said = _Quotes(text for text in texts if re.search(r"[^\W_]", text) and (
-        len(text) > 11 or re.search(r"\d", text) and len(text) > 3))
-    logs = {log[0] for log in store.rows(_LOGS)}
-    owner = store.value("SELECT coalesce(log_of, id) FROM scopes WHERE id = ?", row["scope_id"])
-    family = {owner, store.log_id(owner) or owner}
-    near, others = _near(store, said, texts, logs | family)
-    for other in store.run(_HOLDING, id=row["id"], all=others, near=to_json([*near])
-                           ) if said.windows else ():
+
+    def quotes(ids: Collection[int]) -> _Quotes:
+        return _Quotes([*(text for ident in ids for text in texts[ident] if re.search(
+            r"[^\W_]", text) and (len(text) > 11 or re.search(r"\d", text) and len(text) > 3)),
+            *filter(None, [query])])
+
+    spoken = [ident for ident, row in rows.items() if not _is_tools(row)]
+    every = quotes(rows)
+    quoted = every if len(spoken) == len(rows) else quotes(spoken)
+    logs, elsewhere = {log[0] for log in store.rows(_LOGS)}, 0
+    owners = {row[0] for row in store.rows(
+        f"SELECT coalesce(log_of, id) FROM scopes WHERE id {SQL_IN}",
+        to_json([*{row["scope_id"] for row in rows.values()}]))} | {1}
+    family = owners | {log for owner in owners if (log := store.log_id(owner))}
+    near, others = _near(every, holders, own)
+    for other in store.run(_HOLDING, ids=to_json([*rows]), all=others, near=to_json([*near])
+                           ) if every.texts else ():
         forms = store.wordings(other)[1:] if other["id"] in near else []
         about = other["meta"] or "{}"
-        tells = any(map(said.within, (other["text"], *forms)))
-        if other["scope_id"] in logs and not of_tools and (
-                tells or "\\u" in about or said.within(about)):
-            meta = json.loads(about)
-            tool = other["origin"] == "tool" or "calls" in meta
-            text = said.without(other["text"]) if tool else other["text"]
-            left = meta if tells and not tool else said.without(meta)
+        tells = any(map(every.within, (other["text"], *forms)))
+        if other["scope_id"] in logs and quoted.texts and (
+                tells or "\\u" in about or quoted.within(about)):
+            meta, tool = json.loads(about), _is_tools(other)
+            text = quoted.without(other["text"]) if tool else other["text"]
+            left = meta if tells and not tool else quoted.without(meta)
             if (text, left) != (other["text"], meta):
                 copies[other["id"]] = other, text, _json_or_null(left)
             if tool or not tells:
                 continue
-        if other["scope_id"] in family and (tells or any(
-                said.within(other[name] or "") for name in _BESIDE)):
-            telling.append(other["id"])
+        if tells or any(every.within(other[name] or "") for name in _BESIDE):
+            elsewhere += other["scope_id"] not in family
+            telling += [other["id"]] * (other["scope_id"] in family)
+    telling += [row[0] for row in store.run(_KINDRED, ids=to_json([*rows]),
+                                            family=to_json([*family]))]
     labels = [label for label, *about in store.rows(
-        "SELECT label, value, description, metadata FROM blocks WHERE scope_id IN (?, 1) "
-        "ORDER BY label", owner) if any(map(said.within, (label, *about)))]
+        f"SELECT label, value, description, metadata FROM blocks WHERE scope_id {SQL_IN} "
+        "ORDER BY label", to_json([*owners])) if any(map(every.within, (label, *about)))]
     edits = [ident for ident, before in store.rows("SELECT id, before FROM block_edits")
-             if said.within(before)]
-    return copies, telling, labels, edits
+             if every.within(before)]
+    return copies, telling, labels, edits, elsewhere
 
 
 def _rewrite(store: TraceStore, row: sqlite3.Row, text: str, meta: str | None) -> None:
@@ -4989,64 +5134,116 @@ def _rewrite(store: TraceStore, row: sqlite3.Row, text: str, meta: str | None) -
     store.change(row["id"], text=text, meta=meta, n_words=len(set(words)), whole=whole_of(words))
 
 
-def _forget(brain: _Brain, row: sqlite3.Row) -> tuple[Forgotten, list[int], list[str]]:
-    """Remove every copy of a trace's text in this database; also the ids of the traces whose
-    vectors went with it, for they knew of it, and what no byte may stay of."""
-    store, ident, now = brain.store, row["id"], brain.clock()
-    words = {word: unit_of(word) for word in content(row["text"]) if len(word) > 3}
-    held = store.pointers([row["scope_id"]], set(words.values()))
-    words = {word: unit for word, unit in words.items() if all(     # its own alone
-        pointer >> 8 == ident for pointer in held.get(unit, ()) if pointer & 1)}
-    units, about = set(words.values()), {"id": ident}
-    store.define("tells", lambda cue: not units.isdisjoint(map(unit_of, content(cue or ""))))
-    texts = store.wordings(row)
-    copies, telling, labels, edits = _holding(brain, row, texts)
-    telling += [other[0] for other in store.run(_KINDRED, **about)]
-    gone, beside = {ident, *copies}, set[int]()
-    for other, text, _ in [(row, "", None), *copies.values()]:
-        if text != other["text"]:
-            beside |= {*store.turns(other["prev_id"]), *store.turns(other["id"], after=True),
-                       other["id"]}
-    beside |= {v[0] for v in store.run(f"SELECT trace_id FROM variants WHERE {_TAUGHT}", **about)}
-    for other in store.traces(beside).values():
-        store.drop_trace(other)
-    store.unhear(ident, row["text"])
-    for other, text, meta in copies.values():
-        _rewrite(store, other, text, meta)
-    blind = [v[0] for v in store.rows(  # the turn after knows what was said before
-        f"SELECT trace_id FROM vectors JOIN traces ON id = trace_id WHERE id {SQL_IN} "
-        f"OR prev_id {SQL_IN}", *[to_json(sorted(gone))] * 2)]
-    store.run_many("DELETE FROM vectors WHERE trace_id = ?", [(other,) for other in blind])
-    store.run("UPDATE traces SET valid_to = NULL, superseded_by = NULL WHERE superseded_by = ? "
-              "AND id IN (SELECT CAST(row_key AS INTEGER) FROM images WHERE act = 'merged')", ident)
-    heir = store.value("SELECT min(id) FROM traces WHERE gist_id = ?", ident)
-    store.run("UPDATE traces SET gist_id = nullif(?, id) WHERE gist_id = ?", heir, ident)
-    for column in ("prev_id", "superseded_by"):
-        store.run(f"UPDATE traces SET {column} = ? WHERE {column} = ?", row[column], ident)
-    removed = {table: store.run(f"DELETE FROM {table} WHERE {where}", **about).rowcount
-               for table, where in _SHOWING.items()}
-    removed |= {"vectors": len(blind), "copies": len(copies), "block_edits": len(edits)}
-    store.run_many("DELETE FROM block_edits WHERE id = ?", [(edit,) for edit in edits])
-    removed["journal"] = store.run("UPDATE events SET data = NULL, trace_id = NULL "
-                                   f"WHERE trace_id = :id OR {_ASKED}", **about).rowcount
-    for scope, session, state in store.rows("SELECT * FROM contexts"):
+def _held_words(store: TraceStore, gone: Collection[int], texts: Iterable[str]) -> tuple[
+        set[int], dict[int, set[int]], dict[str, int]]:
+    """The units of texts, which other traces hold each, and the longer terms that none does."""
+    words = {word: unit_of(word) for text in texts for word in content(text) if word not in STOP}
+    own, holders = set(words.values()), dict[int, set[int]]()
+    for unit, pointers in store.pointers(store.visible(None, True, logs=True), own).items():
+        if held := {pointer >> 8 for pointer in pointers if pointer & 1}.difference(gone):
+            holders[unit] = held
+    return own, holders, {word: unit for word, unit in words.items() if unit not in holders
+                          and (len(word) > 3 or not word.isascii())}
+
+
+def _hide(store: TraceStore, rows: Collection[int], gone: set[int]) -> None:
+    """Take traces off the pages of sessions, and lines on what is `gone` out of their summaries."""
+    for scope, session, state in store.rows("SELECT * FROM contexts") if gone else ():
         about = json.loads(state)
-        shows = {"pages": [page for page in about["pages"] if page[0] != ident],
+        shows = {"pages": [page for page in about["pages"] if page[0] not in rows],
                  "summary": [[ids, line] for ids, line in about["summary"] if gone.isdisjoint(ids)
                              and (len(ids) < READ_KEPT or min(gone) > ids[0])]}  # others cut off
         if any(shows[key] != about[key] for key in shows):
             store.run("UPDATE contexts SET state = ? WHERE scope_id = ? AND session_id = ?",
                       to_json({**about, **shows}), scope, session)
     # A tool's result, as the model saw it, may quote what it found (`run_agent` names the ids).
+    store.define("shows", lambda text: any(
+        int(ident) in rows for ident in re.findall(r" #(\d{1,18})(?=,|$)", text)))
     store.run("UPDATE traces SET meta = json_remove(meta, '$.result') WHERE origin = 'tool' AND "
-              "meta IS NOT NULL AND instr(text || ',', ?)", f" #{ident},")
-    for other in store.traces(beside - {ident}).values():
+              "meta IS NOT NULL AND shows(text)")
+
+
+def forget_traces(brain: _Brain, rows: Mapping[int, sqlite3.Row],
+                  query: str | None = None) -> tuple[Forgotten, list[int], list[str]]:
+    """Remove every copy of traces' texts in this database; also the ids of the traces whose vectors
+    went with them, for they knew of them, and what no byte may stay of."""
+    store, ids, now = brain.store, to_json([*rows]), brain.clock()
+    texts = {ident: store.wordings(row) for ident, row in rows.items()}
+    own, holders, words = _held_words(store, rows, chain.from_iterable(texts.values()))
+    units, asked = set(words.values()), _Quotes(filter(None, [query]))
+    store.define("tells", lambda cue: cue is not None and (not units.isdisjoint(
+        map(unit_of, content(cue))) or asked.within(cue)))
+    copies, telling, labels, edits, elsewhere = _holding(brain, rows, texts, query, holders,
+                                                         own)
+    gone, beside = {*rows, *copies}, set[int]()
+    for other, text, _ in [*((row, "", None) for row in rows.values()), *copies.values()]:
+        if text != other["text"]:
+            beside |= {*store.turns(other["prev_id"]), *store.turns(other["id"], after=True),
+                       other["id"]}
+    beside |= {v[0] for v in store.run(f"SELECT trace_id FROM variants WHERE {_TAUGHT}", ids=ids)}
+    store.drop_traces(store.traces(beside))
+    for ident, row in rows.items():
+        store.unhear(ident, row["text"])
+    for other, text, meta in copies.values():
+        _rewrite(store, other, text, meta)
+    blind = [v[0] for v in store.rows(  # the turn after knows what was said before
+        f"SELECT trace_id FROM vectors JOIN traces ON id = trace_id WHERE id {SQL_IN} "
+        f"OR prev_id {SQL_IN}", *[to_json(sorted(gone))] * 2)]
+    store.run_many("DELETE FROM vectors WHERE trace_id = ?", [(other,) for other in blind])
+    for sql in HEIRS:
+        store.run_many(sql, [{"id": ident} for ident in rows])
+    removed = {table: store.run(f"DELETE FROM {table} WHERE {where}", ids=ids).rowcount
+               for table, where in _SHOWING.items()}
+    removed |= {"vectors": len(blind), "copies": len(copies), "block_edits": len(edits)}
+    store.run_many("DELETE FROM block_edits WHERE id = ?", [(edit,) for edit in edits])
+    removed["journal"] = store.run("UPDATE events SET data = NULL, trace_id = NULL "
+                                   f"WHERE trace_id {_THESE} OR {_ASKED}", ids=ids).rowcount
+    _hide(store, rows, gone)
+    for other in store.traces(beside - {*rows}).values():
         store.add_pointers(now, "reindex", other["scope_id"], other["id"],
                            store.pointers_of(other))
-    store.event(now, "forget", row["scope_id"], None, {"id": ident,
-                                                              "units": sorted(units)})
-    return Forgotten(ident, removed, "", (), tuple(sorted({*telling})), tuple(labels)), [
-        other for other in blind if other != ident], texts + nlargest(32, words, key=len)
+    scopes = {row["scope_id"] for row in rows.values()}
+    store.event(now, "forget", min(scopes) if len(scopes) == 1 else None, None, {
+        "ids": [*rows], "uids": [row["uid"] for row in rows.values()], "units": sorted(units)})
+    return Forgotten(
+        min(rows) if len(rows) == 1 else None, removed, "", (), tuple(sorted({*telling})),
+        tuple(labels), tuple(rows), (f"other projects say it {elsewhere} times, too",) * (
+            elsewhere > 0)), [other for other in blind if other not in rows], [
+                *words, *filter(None, [query]), *(part for text in chain.from_iterable(
+                    texts.values()) for part in (text, *_FOLDABLE.findall(text)))]
+
+
+def forget_chosen(brain: _Brain, named: Mapping[int, sqlite3.Row], what: Selection | None, *,
+                  kept: Collection[int] = (), dry_run: bool = False
+                  ) -> tuple[Forgotten, list[int], list[str]]:
+    """`forget_traces` of those named and of those selected, but for some `kept` uids; what a whole
+    scope has besides goes, too.  A dry run only says which."""
+    store, rows, notes = brain.store, dict(named), tuple[str, ...]()
+    scopes, found = what.found(store) if what else ([], {})
+    spared = {ident for ident, row in found.items() if row["pinned"] and not (what and what.pinned)}
+    rows |= {ident: row for ident, row in found.items()
+             if ident not in spared and row["uid"] not in kept}
+    if spared:
+        notes = f"pinned, so left: {', '.join(f'#{ident}' for ident in spared)}",
+    blocks = store.rows(_SCOPE_BLOCKS, to_json(scopes if what and what.everything else []))
+    if dry_run:
+        labels = tuple(dict.fromkeys(row["label"] for row in blocks))
+        return Forgotten(None, {"traces": len(rows)}, "kept", (), (), labels, tuple(rows),
+                         notes), [], []
+    gone, blind, texts = Forgotten(None, {"traces": 0}, "", ()), list[int](), list[str]()
+    if rows or what and what.query:
+        gone, blind, texts = forget_traces(brain, rows, what.query if what else None)
+        if store.has_fts:  # its terms leave the file with a merge
+            store.run("INSERT INTO heard_terms(heard_terms) VALUES('optimize')")
+    store.set_meta("unerased", 1 + int(store.meta("unerased", "0")))
+    if what and what.everything:
+        for scope in scopes:
+            for sql in _OF_SCOPE:
+                store.run(sql, scope=scope)
+        store.renew()
+        gone = gone._replace(removed={**gone.removed, "blocks": len({row[0] for row in blocks})})
+    return gone._replace(notes=notes + gone.notes), blind, [
+        *texts, *(text for row in blocks for text in row if isinstance(text, str))]
 
 
 # === 21. Sleeping =================================================================================
@@ -5066,6 +5263,9 @@ class Dream(Record):
 
 _Change = tuple[tuple[int, ...], list[object], list[object]]  # ids, before, after; [] is no row
 _LINK = "SELECT weight, eligible, touched_at, kind FROM links WHERE src = ? AND dst = ?"
+_LINKS_OF = f"""SELECT src, dst, weight, eligible, touched_at, kind FROM links
+    WHERE src {_THESE} OR dst {_THESE}"""
+_PLACES = "SELECT id, gist_id FROM traces WHERE gist_id IS NOT NULL"
 _SET_LINK = """INSERT OR REPLACE INTO links(weight, eligible, touched_at, kind, src, dst)
     VALUES(?, ?, ?, ?, ?, ?)"""
 _SET_KIND = "UPDATE traces SET kind = ? WHERE id = ?"
@@ -5080,6 +5280,9 @@ _ACTS = {  # what is read of the row, how it is done, how it is undone, and in w
     "promoted": ("SELECT kind FROM traces WHERE id = ?", _SET_KIND, _SET_KIND,
                  "promoted {0} to {1}"),
     "proposed": ("", "", "", "merge proposed: [{1}, {2}] ({0})"),
+    "linked": (_LINK, "", "DELETE FROM links WHERE src = ? AND dst = ?", "link {0} made"),
+    "grouped": ("SELECT gist_id FROM traces WHERE id = ?", "",
+                "UPDATE traces SET gist_id = ? WHERE id = ?", "{0} takes another place"),
     "learned": (_STATE, "", _SET_STATE, "learned {0}"),
     "updated": (_STATE, "", _SET_STATE, "updated {0}"),
     "merged": ("SELECT valid_to, superseded_by FROM traces WHERE id = ?", _SET_HEAD, _SET_HEAD,
@@ -5169,6 +5372,7 @@ def _learnt(brain: _Brain, drafts: Sequence[tuple[Draft, bool]]) -> dict[str, li
     supersedes it, but what a user said only where a user says otherwise."""
     store, now, created = brain.store, brain.clock(), list[int]()
     before: dict[int, list[object]] = {}
+    places = dict(store.run(_PLACES).fetchall()) if drafts else {}
     for draft, heard in drafts:
         scope = store.scope_id(draft.scope, create=True) or 1
         near = neighbours(brain, draft, scope)
@@ -5190,7 +5394,13 @@ def _learnt(brain: _Brain, drafts: Sequence[tuple[Draft, bool]]) -> dict[str, li
             created += [result.memory_id] * result.created
     after = {ident: list(store.row(_STATE, ident) or ()) for ident in [*before, *created]}
     gone = {"valid_to": now, "superseded_by": None, "pinned": 0}
+    moved = dict(store.run(_PLACES).fetchall()) if drafts else {}
+    made = store.rows(_LINKS_OF, ids=to_json(created))
     return {
+        "linked": [((source, target), [], link) for source, target, *link in made],
+        "grouped": [((ident,), [places.get(ident)], [moved.get(ident)])
+                    for ident in {*places, *moved}.difference(created)
+                    if places.get(ident) != moved.get(ident)],
         "learned": [((ident,), [gone.get(name, value) for name, value in zip(
             _KEPT, after[ident], strict=True)], after[ident]) for ident in created],
         "updated": [((ident,), was, after[ident]) for ident, was in before.items()
@@ -5218,7 +5428,7 @@ def _sleep(brain: _Brain, learnt: Mapping[str, list[_Change]]) -> Dream:
     store.run("DELETE FROM images WHERE sleep_id <= ?", sleep_id - IMAGES_KEPT)
     store.run(_STALE_CONTEXTS, now - CONTEXT_KEPT_S)
     store.run("DELETE FROM events WHERE seq <= (SELECT max(seq) FROM events) - ? "
-              "AND pointers IS NULL", config.journal_keep)
+              "AND pointers IS NULL AND op <> 'forget'", config.journal_keep)
     store.run("DELETE FROM injections WHERE id <= (SELECT max(id) FROM injections) - ?",
               config.journal_keep)
     store.run("UPDATE sleeps SET counts = ? WHERE id = ?", to_json(kept), sleep_id)
@@ -5292,7 +5502,7 @@ def _undo(brain: _Brain, sleep_id: int) -> tuple[int, list[str]]:
              f": the rows before it are kept for the last {IMAGES_KEPT} sleeps and merges only")
     for act, key, before, after in store.rows("SELECT act, row_key, before, after FROM images "
                                               "WHERE sleep_id = ? AND act <> 'proposed' ORDER BY "
-                                              "act IN ('learned', 'updated')", sleep_id):
+                                              "act IN ('linked', 'learned', 'updated')", sleep_id):
         look, _, undo, _ = _ACTS[act]
         ids = [int(part) for part in key.split(">")]
         if list(store.row(look, *ids) or ()) == json.loads(after):
@@ -5633,13 +5843,31 @@ class Hippocampus(_Brain):
         _require(of is None, f"#{row['id']} is a turn of a conversation and stays as it was said; "
                  "remember what holds now")
 
-    def forget(self, memory_id: int) -> Forgotten:
-        """Remove a trace for good; copies made before, which keep it, are named."""
+    def forget(self, memory_ids: int | Iterable[int] = (), *, query: str | None = None,
+               origin: str | None = None, source_url: str | None = None,
+               session_id: str | None = None, everything: bool = False, scope: str | None = GLOBAL,
+               all_scopes: bool = False, pinned: bool = False, backups: bool = False,
+               dry_run: bool = False) -> Forgotten:
+        """Remove traces for good, by their ids or by a `Selection` of a scope and its
+        conversations; a pinned one that was only selected stays unless `pinned`.  Copies made
+        before are named; with `backups` these, and all ever forgotten, leave the copies, too."""
+        ids = id_list(memory_ids, "memory_ids")
+        what = Selection(query, origin, source_url, session_id, everything, clean(scope or GLOBAL),
+                         all_scopes, pinned).checked()
+        _require(bool(ids) + (what is not None) + (backups and not ids and what is None) == 1,
+                 "forget: give ids, or else a query, an origin, a source, a session or everything")
+        with self.store.reading():
+            _require(all_scopes or not what or self.store.scope_id(what.scope) is not None,
+                     f"there is no project {_shown(scope)}; `realmemory scopes` lists them")
+            if dry_run:
+                return forget_chosen(self, self._rows(ids, "memory_ids"), what, dry_run=True)[0]
         with self.writing():
-            gone, blind, texts = _forget(self, self._row(memory_id))
-            if self.store.has_fts:  # its terms leave the file with a merge
-                self.store.run("INSERT INTO heard_terms(heard_terms) VALUES('optimize')")
+            gone, blind, texts = forget_chosen(self, self._rows(ids, "memory_ids"), what)
         gone = self.erased(gone, texts)
+        if backups:
+            failed = self._forget_in_copies(what)
+            gone = gone._replace(backups=tuple(failed), notes=gone.notes + tuple(
+                f"{path!r} still holds it: {why}" for path, why in failed.items()))
         with suppress(EmbedderMismatch):
             if blind and (model := self.model()):
                 self._embed_missing(model, among=blind)
@@ -5647,11 +5875,60 @@ class Hippocampus(_Brain):
                     self.store.renew()
         return gone
 
-    def erased(self, gone: Forgotten, texts: Iterable[str]) -> Forgotten:
+    def _forget_in_copies(self, what: Selection | None) -> dict[str, str]:
+        """Rewrite copies without what is selected or was ever forgotten; why not, by path."""
+        store, failed = self.store, dict[str, str]()
+        with store.reading():
+            kept = {row[0] for row in store.rows("SELECT uid FROM traces")}
+            uids = {uid for row in store.rows("SELECT data FROM events WHERE op = 'forget' AND "
+                                              "data IS NOT NULL")
+                    for uid in json.loads(row[0]).get("uids", ())} - kept
+        for path in filter(os.path.exists, kept_copies(store.folder)):
+            part = f"{path}.{os.getpid()}.part"
+            file = os.path.join(part, Store.FILE)
+            try:
+                status = os.stat(path)
+                private_folder(part)
+                sound_copy(path, file)
+                with type(self)(TraceStore(part, self.config), self.config, self.clock) as copy:
+                    with copy.writing():
+                        rows = copy.store.rows(SQL_UIDS, to_json([*uids]))
+                        gone = forget_chosen(copy, {r["id"]: r for r in rows}, what,
+                                             kept=kept)[0]
+                    sound = copy.store.checkpoint(vacuum=True) and not copy.check()
+                    copy.store.run("PRAGMA journal_mode = DELETE")
+                if not sound:
+                    raise StoreError("what was left of it is not sound")
+                if gone.blocks:
+                    failed[path] = f"in {', '.join(gone.blocks)}, which forgetting leaves"
+                if any(gone.removed.values()):
+                    os.chmod(file, status.st_mode & 0o777)
+                    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+                    os.replace(file, path)
+                    remove(f"{path}-shm")
+                    remove(f"{path}-wal")   # of a store that was set aside
+            except (RealMemoryError, OSError) as error:
+                failed[path] = str(error)
+            finally:
+                remove(part)
+        if os.path.isdir(store.replicated):
+            failed[store.replicated] = "Litestream's own copy: let it make a new one"
+        return failed
+
+    def erased(self, gone: Forgotten, texts: Collection[str]) -> Forgotten:
         """What was deleted leaves the WAL, too; whether it did, and the copies that hold it."""
-        return gone._replace(wal="erased" if self.store.checkpoint(texts) else "pending",
-                             backups=(*kept_copies(self.store.folder), *filter(
-                                 os.path.isdir, [self.store.replicated])))
+        store = self.store
+        sweep(store.folder, os.path.join(store.folder, "backups"))
+        with store.reading():
+            owed = int(store.meta("unerased", "0"))  # times since this last was done
+        done = store.checkpoint(texts, vacuum=owed > bool(texts))
+        with suppress(StoreError):
+            if owed if done else owed < 2:
+                with store.writing(timeout_s=0.0):
+                    store.set_meta("unerased", 0 if done else 2)
+        notes = gone.notes if done else (*gone.notes, _PENDING)
+        return gone._replace(wal="erased" if done else "pending", notes=notes, backups=(
+            *kept_copies(store.folder), *filter(os.path.isdir, [store.replicated])))
 
     def pin(self, memory_id: int, pinned: bool = True) -> Item:
         """Pin a trace (always in the brief, never fading) or unpin it."""
@@ -5769,6 +6046,10 @@ class Hippocampus(_Brain):
         `extracted` or an `extractor`: of turns, to texts, Proposals or mappings of their fields.
         `summariser` makes an episode of each session's new turns."""
         self.flush(timeout_s=self.store.timeout_s)
+        with self.store.reading():
+            owed = self.store.meta("unerased", "0") != "0"
+        if owed:
+            self.erased(Forgotten(None, {}, "", ()), ())
         if not _has_work(self.store):
             return None
         with self.store.lease("sleep") as mine:
@@ -7194,16 +7475,38 @@ def _unconfirmed(given: Mapping[str, Any], what: str) -> Answer | None:
                                     int(not given["dry_run"]))
 
 
+def _titles(desk: Desk, would: Forgotten) -> str:
+    """What a dry run found, a line each."""
+    with desk.hippo.store.reading():
+        rows = desk.hippo.store.traces(would.memory_ids[:50]).values()
+    more = len(would.memory_ids) - len(rows)
+    return "\n".join([
+        f"{len(would.memory_ids)} traces" + f" and the blocks {', '.join(would.blocks)}" * bool(
+            would.blocks), *(f"#{row['id']} [{one_line(row['scope'], 40)}] "
+                             f"{one_line(row['text'], 100)}" for row in rows),
+        *[f"and {more} more"] * (more > 0), *would.notes])
+
+
 def _cmd_forget(desk: Desk, given: Mapping[str, Any]) -> Answer:
-    ident = desk.visible(given["memory_id"])[0]
-    text = "\n".join(item_lines(desk.hippo.get(ident)))
-    if asked := _unconfirmed(given, f"forget for good\n{text}"):
-        return asked
-    gone = desk.hippo.forget(ident)
+    project = given.get("project")
+    ids = desk.visible(given.get("ids") or given.get("memory_id") or (), project)
+    which = _named(given, "origin source_url session_id all_scopes everything pinned backups") | {
+        "query": given.get("holding"), "scope": desk.scope(project)}
+    would = desk.hippo.forget(ids, dry_run=True, **which)
+    shown = "\n".join(item_lines(desk.hippo.get(would.memory_ids[0]))) if (
+        len(would.memory_ids) == 1) else _titles(desk, would)
+    place = "every project" if given.get("all_scopes") else which["scope"] or GLOBAL
+    asked = _unconfirmed(given, "forget for good" + f", of {place}," * (not ids) + f"\n{shown}")
+    if asked:
+        return asked._replace(data={**asked.data, **would._asdict()})
+    gone = desk.hippo.forget(ids, **which)
+    what = ", ".join(f"#{ident}" for ident in gone.memory_ids) or "what was selected"
     kept = f"; copies that still hold it: {', '.join(gone.backups)}" if gone.backups else ""
+    kept += " (add --backups to rewrite them)" * bool(gone.backups and not given.get("backups"))
     left = ", ".join([*(f"#{other}" for other in gone.left), *gone.blocks])
     kept += f"; still there, and may tell of it: {left}" * bool(left)
-    return Answer(gone, f"#{ident} is forgotten: {gone.removed}; WAL {gone.wal}{kept}")
+    return Answer(gone, f"{what} is forgotten: {gone.removed}; WAL {gone.wal}{kept}"
+                  + "".join(f"; {note}" for note in gone.notes))
 
 
 TOOLS = (
@@ -9712,7 +10015,7 @@ def _write_folder(folder: str, files: dict[str, str]) -> None:
         path = os.path.join(folder, name)
         if name.startswith("realmemory-") and name not in files and os.path.isfile(path) and (
                 "realmemory" in source_of(path).front()[0]):
-            _remove(path)
+            remove(path)
     for name, text in files.items():
         _write_file(os.path.join(folder, name), [text])
 
@@ -9725,14 +10028,14 @@ def _write_file(path: str, pieces: Iterable[str]) -> None:
             file.writelines(pieces)
         return
     part = f"{path}.{os.getpid()}.part"
-    _remove(part)
+    remove(part)
     try:
         with open(part, "x", encoding="utf-8", errors="surrogateescape", newline="\n",
                   opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
             file.writelines(pieces)
         os.replace(part, path)
     finally:
-        _remove(part)
+        remove(part)
 
 
 # --- formats ---
@@ -9886,8 +10189,7 @@ def move(hippo: Hippocampus, memory_id: int, to: str) -> tuple[int, ...]:
                                                  ident) if old[0] not in ids]
         for one in store.traces(ids).values():
             beside |= {*store.turns(one["prev_id"]), *store.turns(one["id"], after=True)}
-        for one in store.traces({*ids, *beside}).values():
-            store.drop_trace(one)
+        store.drop_traces(store.traces({*ids, *beside}))
         for ident in ids:
             for sql in _CUT:
                 store.run(sql, id=ident, scope=scope, ids=to_json(ids))
@@ -9900,10 +10202,7 @@ def move(hippo: Hippocampus, memory_id: int, to: str) -> tuple[int, ...]:
 
 
 _CUT = (    # a trace's ties to its scope
-    """UPDATE traces SET gist_id = nullif((SELECT min(id) FROM traces WHERE gist_id = :id), id)
-        WHERE gist_id = :id""",
-    "UPDATE traces SET prev_id = (SELECT prev_id FROM traces WHERE id = :id) WHERE prev_id = :id",
-    f"DELETE FROM variants WHERE trace_id = :id AND origin = '{CUE}'",
+    *HEIRS[:2], f"DELETE FROM variants WHERE trace_id = :id AND origin = '{CUE}'",
     """UPDATE traces SET scope_id = :scope, prev_id = NULL, gist_id = NULL,
         meta = json_remove(meta, '$.sources') WHERE id = :id""",
     """DELETE FROM links WHERE :id IN (src, dst) AND :scope > 1 AND EXISTS(SELECT 1 FROM traces t
@@ -11448,7 +11747,9 @@ COMMANDS = {
     "revise": _Command(_cmd_revise, "supersede a trace by a new text",
                        "old_id new_text --kind --when --origin --embedder"),
     "reflect": _Command(_cmd_reflect, "reward traces", "memory_ids --reward"),
-    "forget": _Command(_cmd_forget, "remove a trace for good", "memory_id --yes --dry-run"),
+    "forget": _Command(_cmd_forget, "remove traces for good: by id, or of a project all that meet "
+                       "the options", "ids --query --origin --source --session --everything "
+                       "--all-scopes --pinned --backups --yes --dry-run"),
     "brief": _Command(_cmd_brief, "what a session should know at its start (hook)",
                       "--limit --strict", "hook"),
     "sleep": _Command(_cmd_sleep, "consolidate (hook)", "--strict", "hook"),
@@ -11494,7 +11795,9 @@ _VALUED: dict[str, dict[str, Any]] = {
 _COMMON = {**_VALUED, "--json": {"action": "store_true", "help": "answer as JSON"}}
 OPTIONS: dict[str, dict[str, Any]] = {      # as argparse takes them
     **dict.fromkeys(_TEXTS, _WORDS), "memory_id": _ID, "old_id": _ID,
-    "memory_ids": {**_ID, "nargs": "+"}, "sleep_id": {"metavar": "SLEEP_ID"},
+    "memory_ids": {**_ID, "nargs": "+"}, "ids": {**_ID, "nargs": "*"},
+    "--query": {"dest": "holding", "metavar": "WORDS", "help": "what they say, in a row"},
+    "sleep_id": {"metavar": "SLEEP_ID"},
     "event": {"choices": EVENTS}, "--client": {"choices": (*HOSTS,)},
     "state": {"choices": ("on", "off"), "nargs": "?"}, "--since": {"help": "ISO 8601"},
     "place": {"nargs": "?", "metavar": "PATH", "help": "where sessions lie, if elsewhere"},
@@ -11502,7 +11805,7 @@ OPTIONS: dict[str, dict[str, Any]] = {      # as argparse takes them
     "-k": _WHOLE, "--limit": {**_WHOLE, "help": "how many; of a brief: characters"},
     "--before": {"type": int, "metavar": "ID"}, "--min-confidence": {"type": float},
     "--reward": {"type": float, "required": True, "help": "-1 to 1"},
-    "--kind": {"choices": KINDS}, "--origin": {"choices": ORIGINS, "default": "user"},
+    "--kind": {"choices": KINDS}, "--origin": {"choices": ORIGINS},
     "--speaker": {}, "--session": {"dest": "session_id", "metavar": "ID"},
     "--source": {"dest": "source_url", "metavar": "SOURCE", "help": "URL or path"},
     "--when": {"help": "ISO 8601"}, "--as-of": {"help": "ISO 8601"},
@@ -11526,7 +11829,8 @@ OPTIONS: dict[str, dict[str, Any]] = {      # as argparse takes them
         "--all-scopes": "every project", "--why": "show the evidence", "--yes": "do it",
         "--dry-run": "only say what would happen", "--strict": "exit 1 on failure even as a hook",
         "--off": "no longer", "--list": "name the copies", "--sdk": "by the official SDK",
-        "--context": "the virtual context"}.items()},
+        "--context": "the virtual context", "--everything": "all that is there",
+        "--pinned": "what is pinned, too", "--backups": "rewrite the copies, too"}.items()},
     "--force": {"action": "store_true", "dest": "force_new", "help": "pass the gate by"},
     "--superseded": {"action": "store_true", "dest": "include_superseded"}}
 
@@ -11554,6 +11858,8 @@ def _parser(chosen: str | None) -> Any:
             sub.add_argument(flag, **options, default=argparse.SUPPRESS)
         for flag in row.options.split():
             sub.add_argument(flag, **OPTIONS[flag])
+        if name in ("remember", "revise"):  # what is typed is a user's
+            sub.set_defaults(origin="user")
     return parser
 
 

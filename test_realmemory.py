@@ -3109,6 +3109,30 @@ def test_after_forget_only_named_copies_hold_the_text(hippo, alone, forget):
             assert not re.search(b"zqx|quillf", file.read_bytes(), re.I), file
 
 
+def plant(folder, text):
+    """Write a text into the gap of a page of a closed store, as a balanced one has it."""
+    with closing(sqlite3.connect(folder / "memory.db")) as con:
+        con.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        size, = con.execute("PRAGMA page_size").fetchone()
+        page, = con.execute("SELECT rootpage FROM sqlite_master WHERE name = 'sleeps'").fetchone()
+    with open(folder / "memory.db", "r+b") as file:
+        file.seek((page - 1) * size + 1000)
+        file.write(text.encode())
+
+
+@pytest.mark.parametrize("text, piece", [
+    ("The quetzalpostbox is red", rm.terms("quetzalpostbox")[0][2:]),
+    ("Der Schlüssel heißt Überhänge", "berhänge"),
+    (" ".join(f"w{i}x" for i in range(10_000)), "w9990x w9991x")], ids=["tail", "folded", "end"])
+def test_no_gap_keeps_the_tail_of_a_term_or_the_end_of_a_long_text(text, piece, alone):
+    with Hippocampus.open(alone) as hippo:
+        ident, = put(hippo, text)
+    plant(alone, piece)
+    with Hippocampus.open(alone) as hippo:
+        assert hippo.forget(ident).wal == "erased" and hippo.check() == []
+    assert piece.encode() not in (alone / "memory.db").read_bytes()
+
+
 def test_no_gap_of_a_page_keeps_a_forgotten_text(alone):
     rng, gone = random.Random(2), list[str]()
     with Hippocampus.open(alone) as hippo:
@@ -3118,17 +3142,9 @@ def test_no_gap_of_a_page_keeps_a_forgotten_text(alone):
             for i in range(150)}
         for ident in rng.sample([*made.values()], 75):
             hippo.revise(ident, f"replacement {ident} is elsewhere " + "zz " * rng.randrange(40))
-        with closing(sqlite3.connect(alone / "memory.db")) as con:
-            size, = con.execute("PRAGMA page_size").fetchone()
-        planted = [*made][:3]       # in the gap of a page, as a balanced one has it
-        hippo.store.checkpoint()
-        with closing(sqlite3.connect(f"file:{alone}/memory.db?mode=ro", uri=True)) as con:
-            page, = con.execute("SELECT rootpage FROM sqlite_master WHERE name = 'sleeps'"
-                                ).fetchone()
+        planted = [*made][:3]
         hippo.close()
-        with open(alone / "memory.db", "r+b") as file:
-            file.seek((page - 1) * size + 1000)
-            file.write("; ".join(planted).encode())
+        plant(alone, "; ".join(planted))
     with Hippocampus.open(alone) as hippo:
         for key in [*planted, *rng.sample([*made][3:], 57)]:
             assert hippo.forget(made[key]).wal == "erased"
@@ -3183,8 +3199,11 @@ def test_what_tells_of_a_forgotten_record_is_named_and_another_projects_is_not(h
     turn = main.add("user", "Yes: the vault opens at ten!")
     main.core_memory_append("task", "Note: the vault  opens at TEN")
     put(hippo, "Elsewhere the vault opens at ten", scope="garden")
+    everywhere, = put(hippo, "Everywhere the vault opens at ten")
     told = hippo.forget(ident)
-    assert (told.left, told.blocks) == ((first, turn), ("task",))
+    assert (told.left, told.blocks) == ((first, turn, everywhere), ("task",))
+    assert told.notes == ("other projects say it 1 times, too",)
+    hippo.forget(everywhere)
     with pytest.raises(NotFound):           # what was true before is not true again
         hippo.lookup("vault", scope="shop")
     assert hippo.get(first).valid_to is not None and said(hippo, "vault opens", scope="shop") == []
@@ -3252,6 +3271,174 @@ def test_forgetting_the_newest_trace_never_reuses_its_id(hippo):
     first, = put(hippo, "Grain is weighed twice")
     hippo.forget(first)
     assert put(hippo, "Ropes are coiled clockwise") > [first]
+
+
+def kept_words(folder, *words):
+    """Which words some file below a folder still holds, in any spelling."""
+    held = bytes_in(folder).lower()
+    return [word for word in words if any(
+        spelled.lower() in held for form in ("NFC", "NFD") for as_is in [
+            unicodedata.normalize(form, word), unicodedata.normalize(form, word.lower())]
+        for spelled in (as_is.encode(), as_is.encode("utf-16-le"), json.dumps(as_is)[1:-1].encode())
+    )]
+
+
+SECRET = "Zéphyrquill"
+
+
+@pytest.fixture
+def project(hippo):
+    """A brain with a secret in most places: ids by what they are."""
+    main = rm.MainContext(hippo, "talk", scope="shop")
+    said_so = {
+        "fact": put(hippo, f"The {SECRET} file lies in vault nine", scope="shop")[0],
+        "web": put(hippo, f"A page says that the {SECRET} flies", scope="shop", origin="web",
+                   source_url="https://evil.example/a/b?x=1")[0],
+        "file": put(hippo, "Pigs fly by night", scope="shop", origin="file", session_id="talk",
+                    source_url="file:/notes/pigs.md#L3")[0],
+        "elsewhere": put(hippo, f"The garden has a {SECRET}, too", scope="garden")[0],
+        "global": put(hippo, f"Whatever the {SECRET} is, it stays")[0],
+        "turn": main.add("user", unicodedata.normalize("NFD", f"tell me of {SECRET.upper()} now")),
+        "call": main.add("assistant", "", calls=[{"id": "c", "name": "f", "arguments": {
+            "a": json.dumps({"b": SECRET})}}])}
+    said_so["pinned"] = put(hippo, f"Pinned: never open {SECRET}", scope="shop")[0]
+    hippo.pin(said_so["pinned"])
+    said_so["old"], = put(hippo, "Vault nine is shut", scope="shop", meta={"why": f"a {SECRET}"})
+    said_so["new"] = hippo.revise(said_so["old"], "Vault nine is open").memory_id
+    hippo.store.run("UPDATE traces SET meta = NULL WHERE id = ?", said_so["new"])
+    hippo.remember(f"the {SECRET} file lies in vault nine!", scope="shop")
+    hippo.recall(f"where is {SECRET}?", scope="shop", min_confidence=0.0)
+    hippo.store.event(START, "hook_error", data={"error": f"brief: no {SECRET}"})
+    return said_so
+
+
+@pytest.mark.parametrize("which, gone", [
+    ({"query": "  zéphyrQUILL "}, "fact web turn call old"), ({"query": "QUILL"}, ""),
+    ({"query": "the zéphyrquill file"}, "fact"), ({"origin": "web"}, "web"),
+    ({"source_url": "https://evil.example/"}, "web"), ({"source_url": "https://evil.exam"}, ""),
+    ({"source_url": "/notes"}, "file"), ({"source_url": "file:/notes/pigs.md"}, "file"),
+    ({"session_id": "talk"}, "file turn call"), ({"session_id": "talk", "origin": "file"}, "file"),
+    ({"everything": True}, "fact web file turn call old new")], ids=str)
+def test_forgetting_what_is_selected_takes_no_pinned_global_or_other_projects_trace(
+        which, gone, project, hippo, alone):
+    wanted = sorted(project[name] for name in gone.split())
+    would = hippo.forget(scope="shop", dry_run=True, **which)
+    assert (sorted(would.memory_ids), would.wal, hippo.check()) == (wanted, "kept", [])
+    told = hippo.forget(scope="shop", **which)
+    assert sorted(told.memory_ids) == wanted and told.removed["traces"] == len(wanted)
+    left = {row[0] for row in sql(alone, "SELECT id FROM traces")}
+    assert left == {*project.values()}.difference(wanted) and hippo.check() == []
+    spared = any(f"#{project['pinned']}" in note for note in told.notes)
+    assert spared == ("old" in gone) and told.wal == "erased"
+
+
+@pytest.mark.parametrize("which, words", [
+    ({"query": ""}, "blank"), ({"query": " \n"}, "blank"), ({"query": "*"}, "telling"),
+    ({"query": "of the"}, "telling"), ({"source_url": "https://"}, "names no page"),
+    ({"source_url": "/"}, "names no page"), ({"source_url": "file:"}, "names no page"),
+    ({"session_id": ""}, "blank"), ({"origin": "martian"}, "martian"), ({}, "give ids"),
+    ({"memory_ids": 1, "query": "grain"}, "give ids"), ({"query": 7}, "7"),
+    ({"everything": True, "query": "grain"}, "one or the other"),
+    ({"everything": True, "scope": "nowhere"}, "no project 'nowhere'")], ids=str)
+def test_a_selection_of_nothing_or_of_nearly_all_is_refused(which, words, hippo):
+    put(hippo, "Grain is weighed twice")
+    with pytest.raises(rm.InvalidInput, match=words):
+        hippo.forget(**which)
+    assert len(hippo.traces()) == 1
+
+
+def test_a_query_forgotten_everywhere_with_its_copies_leaves_no_byte_in_any_file(
+        project, hippo, alone):
+    hippo.consolidate()
+    hippo.backup()
+    os.chmod(copies(alone)[0], 0o400)
+    os.utime(copies(alone)[0], (START, START))
+    before = [(path, os.stat(path).st_mode, os.stat(path).st_mtime) for path in copies(alone)]
+    assert kept_words(alone, SECRET) == [SECRET] and len(before) == 2
+    told = hippo.forget(query=SECRET, all_scopes=True, pinned=True, backups=True)
+    assert (told.wal, told.backups, told.notes, told.left) == ("erased", (), (), (project["new"],))
+    assert kept_words(alone, SECRET) == [] and hippo.check() == [] and fts_is_sound(alone)
+    assert before == [(path, os.stat(path).st_mode, os.stat(path).st_mtime)
+                      for path in copies(alone)]
+    hippo.restore(copies(alone)[0])
+    assert hippo.check() == [] and said(hippo, "pigs", scope="shop") == ["Pigs fly by night"]
+
+
+def test_a_forgotten_project_leaves_neither_blocks_nor_its_name(project, hippo, alone):
+    core = rm.CoreMemory(hippo, "shop")
+    core.append("task", "Guard the quetzalcoatl")
+    core.replace("task", "quetzalcoatl", "basilisk")
+    hippo.pin(project["pinned"], False)
+    would = hippo.forget(everything=True, scope="shop", dry_run=True)
+    assert would.blocks == ("task",)
+    assert hippo.forget(everything=True, scope="shop").removed["blocks"] == 1
+    assert sql(alone, "SELECT name FROM scopes ORDER BY id") == [("global",), ("garden",)]
+    for table in ("blocks", "block_edits", "contexts"):
+        assert sql(alone, f"SELECT count(*) FROM {table}") == [(0,)]
+    assert kept_words(alone, "quetzalcoatl", "basilisk", "evil.example") == []
+    put(hippo, "A new shop opens", scope="shop")
+    assert said(hippo, "shop opens", scope="shop") == ["A new shop opens"] and hippo.check() == []
+
+
+def test_copies_lose_what_was_forgotten_before_and_keep_what_the_user_kept(hippo, alone):
+    gone, = put(hippo, "The canary is called Quillfeather", scope="shop")
+    kept = hippo.remember("The canary is called Quillfeather", scope="garden").memory_id
+    hippo.backup()
+    broken = alone / "backups" / "memory-20200101T000000.000000-x.db"
+    broken.write_bytes(b"The canary is called Quillfeather" * 100)
+    told = hippo.forget(gone)
+    assert sorted(told.backups) == copies(alone)
+    told = hippo.forget(backups=True)
+    assert told.backups == (str(broken),) and "can't be used" in told.notes[0]
+    _, copy = copies(alone)
+    with closing(sqlite3.connect(copy)) as con:
+        assert con.execute("SELECT id FROM traces").fetchall() == [(kept,)]
+    assert [name for name in os.listdir(alone / "backups") if not name.endswith(".db")] == []
+
+
+def test_a_killed_rewriting_leaves_each_copy_whole_and_the_next_forgetting_clears_up(alone):
+    with Hippocampus.open(alone) as hippo:
+        put(hippo, *(f"note {i} is {i * 7919}" for i in range(50)))
+        ident, = put(hippo, "The canary is called Quillfeather")
+        for _ in range(3):
+            hippo.backup()
+    made = copies(alone)
+    for n, code in ((1, -9), (2, -9), (9, 0)):
+        killed = python(code=f"""
+import os, sys; sys.path.insert(0, {str(MODULE.parent)!r}); import realmemory as rm
+left, real = [{n}], os.replace
+def replace(*given):
+    left[0] -= 1
+    left[0] or os.kill(os.getpid(), 9)
+    return real(*given)
+os.replace = replace
+hippo = rm.Hippocampus.open({str(alone)!r})
+hippo.forget({ident} if {n} == 1 else (), backups=True)""", flags=("-I",))
+        assert (killed.code, copies(alone)) == (code, made)
+        for path in made:
+            with closing(sqlite3.connect(path)) as con:
+                assert con.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    with Hippocampus.open(alone) as hippo:
+        assert hippo.forget(backups=True).backups == () and hippo.check() == []
+    assert kept_words(alone, "quillfeather") == [] and len(os.listdir(alone / "backups")) == 3
+
+
+def test_what_stands_in_the_wal_for_a_reader_is_erased_by_the_next_sleep(hippo, alone):
+    gone, = put(hippo, "The canary is called Quillfeather")
+    other = Hippocampus.open(alone)         # a server is no hindrance
+    assert said(other, "canary") and hippo.forget(gone).notes == ()
+    gone, = put(hippo, "The canary is called Quillfeather")
+    reader = sqlite3.connect(alone / "memory.db", isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM traces").fetchall()
+    told = hippo.forget(gone)
+    assert told.wal == "pending" and "realmemory sleep" in told.notes[-1]
+    assert "Quillfeather" in reader.execute("SELECT text FROM traces").fetchone()[0]
+    reader.close()
+    other.consolidate()
+    shutil.rmtree(alone / "backups", ignore_errors=True)
+    assert kept_words(alone, "quillfeather", "canary") == [] and other.check() == []
+    other.close()
 
 
 def test_while_a_reader_holds_a_snapshot_erasure_is_pending(hippo, alone):
@@ -3336,6 +3523,79 @@ def test_episodes_proven_on_days_or_sessions_become_semantic(sessions, days, kin
         assert hippo.dream_log()[0].undone
         with pytest.raises(ValueError, match="undone"):
             hippo.undo(dream.sleep_id)
+
+
+def images_of(hippo):
+    """Each trace (but for what no sleep changes) and link as stored, by its id or its ends."""
+    hippo.flush(30)
+    with hippo.store.reading():
+        return {**{row["id"]: {**dict(row), "shown": 0, "prev_id": 0}
+                   for row in hippo.store.rows("SELECT * FROM traces")},
+                **{(row["src"], row["dst"]): tuple(row)
+                   for row in hippo.store.rows("SELECT * FROM links")}}
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 10 ** 6), st.sampled_from([0, 0, 1, 4, 9]))
+def test_undo_puts_each_row_that_nobody_touched_back_as_it_was_and_names_the_rest(seed, writes):
+    rng, clock = random.Random(seed), Clock()
+    words = "red blue kestrel osprey lantern harbour quay slate amber cobalt walnut docker".split()
+    frames = ("I prefer {} answers.", "Remember that the {} server is {}.", "My name is {}.",
+              "We decided to use {} for {}.", "Always run {} before {}.", "I live in {}.")
+
+    def write(hippo, main):
+        text = rng.choice(frames).format(rng.choice(words), rng.choice(words))
+        clock.pass_days(rng.choice([0, 0.01, 1]))
+        known = ids(hippo.traces(scope="shop", limit=20)) or [0]
+        with suppress(rm.RealMemoryError):
+            rng.choice([
+                lambda: main.add("user", text), lambda: main.add("assistant", text),
+                lambda: put(hippo, text, scope="shop", session_id=rng.choice("ab")),
+                lambda: hippo.reflect([rng.choice(known)], rng.choice([1, -1])),
+                lambda: hippo.revise(rng.choice(known), text),
+                lambda: hippo.recall(text, scope="shop", min_confidence=0.0),
+                lambda: hippo.merge(rng.sample(known, 2)) if len(known) > 1 else None,
+                lambda: hippo.forget(rng.choice(known)), lambda: hippo.pin(rng.choice(known))])()
+
+    with tempfile.TemporaryDirectory() as folder, Hippocampus.open(
+            folder, clock=clock, config=MemoryConfig()._replace(backups_keep=0)) as hippo:
+        main = rm.MainContext(hippo, "s", scope="shop")
+        for _ in range(rng.randrange(8, 40)):
+            write(hippo, main)
+        before, dream = images_of(hippo), hippo.consolidate()
+        after = images_of(hippo)
+        for _ in range(writes):
+            write(hippo, main)
+        since = images_of(hippo)
+        _, left = hippo.undo(dream.sleep_id) if dream else (0, [])
+        undone = images_of(hippo)
+        for key in since.keys() | undone.keys():
+            was, slept, then, now = (state.get(key) for state in (before, after, since, undone))
+            if was == slept or then != slept:       # not the sleep's, or another's by now
+                named = str(key) if isinstance(key, int) else "{}>{}".format(*key)
+                assert now == then and (was == slept or slept is None or then is None or any(
+                    f" {named} was changed" in one for one in left)), (key, left)
+            elif was is None and isinstance(key, int):
+                assert hippo.get(key).valid_to is not None      # learned: retired
+            else:
+                assert now == was, key
+        assert hippo.check() == []
+        if dream:
+            with pytest.raises(rm.InvalidInput, match="undone already"):
+                hippo.undo(dream.sleep_id)
+
+
+def test_undo_in_any_order_and_after_a_merged_member_was_forgotten(hippo):
+    first, second, third = put(hippo, "Grain is weighed twice", "Ropes are coiled", "Oars are wet",
+                               force_new=True)
+    kept, inner = hippo.merge([first, second])
+    head, outer = hippo.merge([kept, third])
+    restored, left = hippo.undo(inner)
+    assert (restored, left) == (1, []) and hippo.check() == []
+    hippo.forget(third if head != third else kept)
+    assert hippo.undo(outer)[0] == 0 and hippo.check() == []
+    texts = [row.text for row in hippo.traces(include_superseded=True)]
+    assert len(texts) == 2 and len({*texts}) == 2
 
 
 def test_undo_spares_what_changed_since_and_never_revives_the_forgotten(hippo):
@@ -5701,6 +5961,21 @@ def test_exit_codes_tell_done_failed_and_misused_apart(line, code, cli):
     assert ran.code == code and "Traceback" not in ran.err
     assert (ran.out == "") == (code != 0) == (ran.err != "")
     assert line != "--version" or ran.out.strip() == f"realmemory {rm.__version__}"
+
+
+def test_forgetting_a_selection_asks_first_and_lists_what_would_go(cli, alone):
+    for text in ("Grain is weighed twice", "Grain is milled at noon", "Ropes are coiled"):
+        cli("remember", text, "--project", "mill", "--source", "https://mill.example/log")
+    cli("remember", "Grain is global", "--project", "global")
+    for flags, code, left in (([], 1, 4), (["--dry-run"], 0, 4), (["--yes"], 0, 2)):
+        ran = cli("forget", "--query", "grain", "--project", "mill", *flags)
+        assert ran.code == code and sql(alone, "SELECT count(*) FROM traces") == [(left,)]
+        assert left == 2 or re.search("of mill,\n2 traces\n.*\n#2 .mill. Grain", ran.out + ran.err)
+    assert cli("forget", "--source", "https://mill.example", "--project", "mill", "--json",
+               "--dry-run").json()["memory_ids"] == [3]
+    assert cli("forget", "--yes").code == 1     # an empty $ID takes nothing
+    assert cli("forget", 3, 4, "--yes", "--backups", "--project", "mill").code == 0
+    assert sql(alone, "SELECT count(*) FROM traces") == [(0,)]
 
 
 def test_forget_asks_first_and_a_dry_run_changes_nothing(cli, alone):
