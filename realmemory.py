@@ -2440,9 +2440,9 @@ CREATE INDEX events_failed ON events(seq) WHERE op = 'hook_error';
 FTS_SCHEMA = """CREATE VIRTUAL TABLE heard_terms USING fts5(terms, content='', columnsize=0,
     tokenize="ascii tokenchars '!#$%&()*+,-./:;<=>?@[\\]^_`{|}~'")"""
 
-# Version: what it does to the rows of the one before.  The tables, columns and indexes that an older
-# store lacks follow from SCHEMA itself (`_converge`).  With 2 the FTS5 table has another name, so
-# that an older process which is still open is refused at its next write.
+# Version: what it does to the rows of the one before.  The tables, columns and indexes that an
+# older store lacks follow from SCHEMA itself (`_converge`).  With 2 the FTS5 table has another
+# name, so that an older process which is still open is refused at its next write.
 MIGRATIONS = {2: """
     UPDATE events SET pointers = NULL;
     DELETE FROM db_meta WHERE key IN ('analyser', 'fts_stale');
@@ -2548,6 +2548,9 @@ _FAILURES: tuple[tuple[str, type[StoreError], str], ...] = (
     ("locked|busy", StoreError, "another process kept it locked; try again"),
     ("full|I/O", StoreError,
      "the disk is full or failing; nothing was changed: free space and try again"))
+
+
+UNREADABLE = (sqlite3.Error, UnicodeDecodeError)  # it quotes a spoilt schema in its message
 
 
 class Store:
@@ -2719,7 +2722,7 @@ class Store:
                 if forked:
                     self._open()
                 yield
-            except (sqlite3.Error, json.JSONDecodeError) as error:
+            except (*UNREADABLE, json.JSONDecodeError) as error:
                 raise self._named(error) from error
 
     def _was_replaced(self) -> bool:
@@ -2729,8 +2732,8 @@ class Store:
             not self._con.in_transaction)
 
     def _named(self, error: BaseException) -> StoreError:
-        if isinstance(error, json.JSONDecodeError):
-            error = sqlite3.DatabaseError(f"malformed JSON: {error}")
+        if isinstance(error, ValueError):
+            error = sqlite3.DatabaseError(f"malformed value: {error}")
         for needles, kind, words in _FAILURES:
             if any(needle in str(error) for needle in needles.split("|")):
                 copies = [f"; the newest copy is {path!r}" for path in backup_files(self.folder)]
@@ -3023,6 +3026,7 @@ def _set_aside(path: str) -> str:
             except OSError:             # a file system without links
                 import shutil
                 shutil.copy2(path + ending, kept + ending)
+            os.chmod(kept + ending, 0o600)
     return kept
 
 
@@ -3069,7 +3073,7 @@ def _opened_copy(path: str) -> Iterator[sqlite3.Connection]:
                     source.execute("PRAGMA integrity_check(1)").fetchone()[0] != "ok"):
                 raise StoreDamaged(f"the copy {path!r} is damaged or empty; choose another one")
             yield source
-    except (sqlite3.Error, OSError) as error:
+    except (*UNREADABLE, OSError) as error:
         raise StoreError(f"the copy {path!r} can't be used ({error}); choose another") from error
 
 
@@ -3100,7 +3104,7 @@ def salvage(path: str, place: str, target: TraceStore) -> tuple[set[int], int]:
         with closing(sqlite3.connect(source)) as con:
             con.execute("PRAGMA writable_schema = ON")      # else a file cut off is not read at all
             con.execute("SELECT 1 FROM sqlite_master").fetchone()[0]
-    except (sqlite3.DatabaseError, TypeError):
+    except (*UNREADABLE, TypeError):
         with open(target.path, "rb") as good, open(source, "r+b") as bad:
             first = bytearray(good.read(4096))
             first[18:20], first[28:32] = b"\2\2", (os.path.getsize(source) >> 12).to_bytes(4, "big")
@@ -3120,7 +3124,7 @@ def salvage(path: str, place: str, target: TraceStore) -> tuple[set[int], int]:
                     with suppress(sqlite3.IntegrityError):
                         target.add(table, verb="INSERT OR REPLACE", **told)
                         ids |= {told["id"]} if table == "traces" else set()
-        with suppress(sqlite3.DatabaseError):
+        with suppress(*UNREADABLE):
             counted = con.execute(SQL_COUNTED).fetchone()[0]
     return ids, counted
 
@@ -3129,17 +3133,17 @@ def _legible(con: sqlite3.Connection, table: str) -> Iterator[sqlite3.Row]:
     """The rows of a damaged table that can be read: of each range of ids between bad pages, by
     halving; without ids what stands before the first bad page and after the last."""
     patience, ranges, columns = 1 << 15, [(0, 1 << 25)], list[sqlite3.Row]()
-    with suppress(sqlite3.DatabaseError):
+    with suppress(*UNREADABLE):
         con.execute("PRAGMA writable_schema = ON")      # else a file cut off is not read at all
         columns = con.execute(f"PRAGMA table_info({table})").fetchall()
         if columns and con.execute(SQL_WITHOUT_ROWID, (table,)).fetchone():
             ranges, keys = [], ", ".join(f"{row[1]} DESC" for row in columns if row[5])
             for order in ("", f" ORDER BY {keys}"):
-                with suppress(sqlite3.DatabaseError):
+                with suppress(*UNREADABLE):
                     yield from con.execute(f"SELECT * FROM {table}{order}")
                     return
         for sql, *asked in (SQL_LAST, table), (f"SELECT max(rowid) FROM {table}",):
-            with suppress(sqlite3.DatabaseError):
+            with suppress(*UNREADABLE):
                 last = con.execute(sql, asked).fetchone()
                 ranges = [(0, min(last[0], 1 << 25))] if last and last[0] else ranges
     while columns and ranges and patience:
@@ -3147,7 +3151,7 @@ def _legible(con: sqlite3.Connection, table: str) -> Iterator[sqlite3.Row]:
         try:
             found = con.execute(f"SELECT * FROM {table} WHERE rowid BETWEEN ? AND ?",
                                 (low, high)).fetchall() if high - low < 4096 else None
-        except sqlite3.DatabaseError:
+        except UNREADABLE:
             found, patience = None, patience - 1
         if found is None and low < high:
             middle = (low + high) // 2
@@ -3230,10 +3234,11 @@ def backup_files(folder: str) -> list[str]:
     return [os.path.join(place, n) for n in names if n.startswith("memory-") and n.endswith(".db")]
 
 
-def kept_copies(folder: str) -> tuple[str, ...]:
+def kept_copies(folder: str, *, copies: bool = True) -> tuple[str, ...]:
     """What else may hold a text that left the store: copies, and files that a restore set aside."""
-    return (*backup_files(folder), *(os.path.join(folder, name) for name in sorted(
-        os.listdir(folder)) if name.startswith(f"{Store.FILE}.damaged-")))
+    return (*(backup_files(folder) if copies else ()), *(
+        os.path.join(folder, name) for name in sorted(os.listdir(folder))
+        if name.startswith(f"{Store.FILE}.damaged-")))
 
 
 def _file_url(path: str) -> str:
@@ -3309,7 +3314,7 @@ class TraceStore(Store):
         rows = self.rows("SELECT chunk, pointers FROM postings WHERE scope_id = ? AND unit = ? "
                          "ORDER BY chunk", scope, unit)
         late = rows.pop(0)[1] if rows and not rows[0][0] else b""  # chunk 0 is what came late
-        return b"".join([row[1] for row in rows]), late
+        return b"".join([row[1][:len(row[1]) & -4] for row in rows]), late[:len(late) & -4]
 
     def stamp(self) -> tuple[int, ...]:
         """What is another one once anybody wrote, inside a transaction."""
@@ -5657,7 +5662,8 @@ def report_text(report: Mapping[str, Any], width: int = 80) -> str:
     for key, (title, line, _) in _TABLES.items():
         top = max((row.get("n", 1) for row in report[key]), default=1)
         lines += ["", title, *("  " + fit(line.format(
-            **{k: one_line(v, 200) if isinstance(v, str) else v for k, v in row.items()},
+            **{k: one_line(v, 200) if isinstance(v, str) else "-" if v is None else v
+               for k, v in row.items()},
             bar="#" * math.ceil((width - 23) * row.get("n", 0) / top)), width - 3)
             for row in report[key]), *["  none yet"] * (not report[key])]
     given = {k: v["value"] for k, v in report["config"].items() if v["from"] == "given"}
@@ -11224,6 +11230,11 @@ def _in_store(folder: str) -> Iterator[Finding]:
     shared = os.name != "nt" and (os.stat(folder).st_mode | os.lstat(path).st_mode) & 0o077
     yield _finding("permissions", "others can read it" if shared else "only its owner reads it", (
         shared, "problem", f"chmod 700 {folder}; chmod 600 {path}"))
+    for one in copies_told(folder):
+        if one["traces"] is None:
+            yield Finding("problem", "copies", f"damaged: {one['path']}", "remove it")
+    for path in kept_copies(folder, copies=False):
+        yield Finding("note", "set aside", path, "remove it when nothing in it is missed")
     try:
         with Hippocampus.open(folder, read_only=True, timeout_s=1.0) as hippo:
             yield from _of_brain(hippo)
@@ -11244,7 +11255,7 @@ def _of_brain(hippo: Hippocampus) -> Iterator[Finding]:
                   f"schema {SCHEMA_VERSION}, {store.path}")
     yield _finding("database", sound or f"not read through within {CHECK_S:g} s", (
         not sound, "note", "`realmemory check` takes the time it needs"), (
-        sound != "ok", "problem", "`realmemory restore newest --yes` brings the last copy back"))
+        sound != "ok", "problem", "`realmemory check --repair` says what can be had back"))
     yield _finding("last sleep", day_of(slept) if slept else "never", (
         traces > 20 and slept < now - 14 * DAY_S, "note", "`realmemory sleep`, or its hook"))
     last = "".join(f", last: {one_line(row[0] or '', 200)}" for row in failed[:1])
@@ -11736,12 +11747,12 @@ def _cmd_check(call: _Call) -> Answer:
         with call.open().hippo as hippo:
             problems = hippo.check()
         return Answer({"problems": problems, "sound": not problems}, "\n".join(
-            [*problems, "`realmemory check --repair` says what can be mended"] if problems else
-            [f"{path}: sound"]), int(bool(problems)))
+            [f"{path}:", *problems, "`realmemory check --repair` says what can be mended"] if
+            problems else [f"{path}: sound"]), int(bool(problems)))
     would = not o.yes or o.dry_run
     problems, done = repair(folder, dry_run=would)
     return Answer({"problems": problems, "would" if would else "done": done}, "\n".join([
-        *problems, *(("would: " if would else "") + line for line in done),
+        f"{path}:", *problems, *(("would: " if would else "") + line for line in done),
         "add --yes to do it" if would else f"{path}: sound"] if problems else [f"{path}: sound"]),
         int(bool(would and problems and not o.dry_run)))
 
@@ -12085,7 +12096,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except (Exception, SystemExit) as error:
-        code = _failed(error, hook_like)
+        code = _failed(error, hook_like, options)
         if hook_like and code:
             said = (f"usage error: {' '.join(arguments)[:200]}" if isinstance(error, SystemExit)
                     else f"{command}: {type(error).__name__}: {error}")
@@ -12094,8 +12105,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
 
 
-def _failed(error: BaseException, hook_like: bool) -> int:
-    """Say on stderr what failed; the exit code.  Raises what only a bug can raise."""
+def _failed(error: BaseException, hook_like: bool, options: Any) -> int:
+    """Say on stderr what failed; the exit code.  Raises what only a bug can raise, unless the
+    store is damaged: then any value may be there."""
     if isinstance(error, SystemExit):   # argparse has spoken: --help, --version or a usage error
         return error.code if isinstance(error.code, int) else 2
     if isinstance(error, OSError) and error.errno in (errno.EPIPE, errno.ENOSPC):
@@ -12103,7 +12115,14 @@ def _failed(error: BaseException, hook_like: bool) -> int:
         if isinstance(error, BrokenPipeError):
             return 0 if hook_like else 1
     if not isinstance(error, (RealMemoryError, OSError)) and not hook_like:
-        raise error
+        try:
+            with Hippocampus.open(_folder(options), read_only=True) as hippo:
+                if not (wrong := hippo.check()):
+                    raise error
+            error = StoreDamaged(f"{hippo.store.path!r}: {'; '.join(wrong)}: `realmemory check "
+                                 f"--repair` says what can be mended ({error})")
+        except RealMemoryError:
+            raise error from None
     _print_error(str(error))
     return 1
 
