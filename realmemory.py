@@ -3012,30 +3012,31 @@ def _held(path: str) -> Iterator[None]:
         yield
 
 
-def _set_aside(path: str) -> str:
-    """Where a damaged store is kept, with its WAL: linked there and in place still, as one is that
-    a killed repair left."""
-    for name in kept_copies(os.path.dirname(path)):
-        if os.path.samefile(name, path):
-            return name
-    kept = f"{path}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}"
-    for ending in ("-wal", ""):
-        if os.path.exists(path + ending):
-            try:
-                os.link(path + ending, kept + ending)
-            except OSError:             # a file system without links
-                import shutil
-                shutil.copy2(path + ending, kept + ending)
-            os.chmod(kept + ending, 0o600)
-    return kept
-
-
-def _put_in_place(new: str, path: str) -> None:
-    """Replace a store that was set aside.  Its WAL goes first: SQLite would play it into any file
-    that it lies beside."""
+def _put_in_place(new: str, path: str) -> str:
+    """Replace a damaged store; where it is kept.  It is linked there before, and its WAL goes
+    first, which SQLite would play into any file beside it: a process killed at any moment leaves
+    the old store or the new one, and a repair finds what is kept of an old one (`_kept`)."""
+    kept = _kept(path)
+    if kept == path:
+        kept = f"{path}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}"
+        for ending in ("-wal", ""):
+            if os.path.exists(path + ending):
+                try:
+                    os.link(path + ending, kept + ending)
+                except OSError:             # a file system without links
+                    import shutil
+                    shutil.copy2(path + ending, kept + ending)
+                os.chmod(kept + ending, 0o600)
     for ending in ("-wal", "-shm"):
         _remove(path + ending)
     os.replace(new, path)
+    return kept
+
+
+def _kept(path: str) -> str:
+    """The other name of a store that a killed repair left, beside which its WAL is; or its own."""
+    return next((name for name in kept_copies(os.path.dirname(path), copies=False)
+                 if os.path.samefile(name, path)), path)
 
 
 def replace_store(folder: str, copy: str) -> str:
@@ -3045,11 +3046,9 @@ def replace_store(folder: str, copy: str) -> str:
     try:
         with _held(path):
             _sound_copy(copy, part)
-            kept = _set_aside(path)
-            _put_in_place(part, path)
+            return _put_in_place(part, path)
     finally:
         _remove(part)
-    return kept
 
 
 def sound_copies(folder: str) -> tuple[list[str], list[str]]:
@@ -3096,10 +3095,9 @@ def salvage(path: str, place: str, target: TraceStore) -> tuple[set[int], int]:
     what its fingerprint says does not replace one that is."""
     import shutil
     source, ids, same, counted = os.path.join(place, "damaged.db"), set[int](), False, 0
-    kept = [name for name in kept_copies(os.path.dirname(path)) if os.path.samefile(name, path)]
     for ending in ("", "-wal"):
         with suppress(FileNotFoundError):
-            shutil.copyfile([*kept, path][0] + ending, source + ending)
+            shutil.copyfile(_kept(path) + ending, source + ending)
     try:
         with closing(sqlite3.connect(source)) as con:
             con.execute("PRAGMA writable_schema = ON")      # else a file cut off is not read at all
@@ -5696,7 +5694,7 @@ _AUDIT = {  # what is wrong: the table, the rows in which it is, what a repair s
         "traces", f"superseded_by {_GONE}", "superseded_by = NULL"),
     "traces after one that is gone": ("traces", f"prev_id {_GONE}", "prev_id = NULL"),
     "rewordings of a trace that is gone": ("traces", f"gist_id {_GONE}", "gist_id = NULL"),
-    "traces in projects that are gone": ("traces", _NO_PROJECT, "scope_id = 1"),
+    "traces in projects that are gone": ("traces", _NO_PROJECT, "scope_id = scope_id"),
     "variants of traces that are gone": ("variants", f"trace_id {_GONE}", ""),
     "vectors of traces that are gone": ("vectors", f"trace_id {_GONE}", ""),
     "showings of traces that are gone": ("injections", f"trace_id {_GONE}", ""),
@@ -5730,6 +5728,8 @@ _AUDIT = {  # what is wrong: the table, the rows in which it is, what a repair s
         sqlite_sequence WHERE name = CASE WHEN key IN ('slept', 'folded') THEN 'events' WHEN key IN
         ('heard', 'folded_to', 'learned_to', 'proposed_to') THEN 'traces' END), 9e18)""",
         "value = '0'")}
+_RECOVERED = """INSERT OR IGNORE INTO scopes(id, name, key) SELECT DISTINCT scope_id,
+    'recovered ' || scope_id, 'recovered ' || scope_id FROM traces"""
 _MISCOUNTED = """SELECT 1 FROM (SELECT scope_id, kind, n FROM counts UNION ALL SELECT scope_id,
     kind, -1 FROM traces) GROUP BY scope_id, kind HAVING sum(n) <> 0"""
 _CHAINS = {"superseded_by": "traces in cycles of supersession", "prev_id": "traces in cycles of "
@@ -5738,8 +5738,9 @@ _CHANGED = "texts that are not what was remembered"
 _SEPARATORS = re.compile("[\0- \"'\x7f]+")      # what FTS5 splits terms at
 
 
-def _in_cycles(following: Mapping[int, int]) -> list[int]:
-    """The keys from which one comes back to themselves."""
+def _in_cycles(store: TraceStore, column: str) -> list[int]:
+    """The traces from which a column leads back to themselves."""
+    following = dict(map(tuple, store.rows(f"SELECT id, {column} FROM traces WHERE {column} > 0")))
     known, found = set[int](), list[int]()
     for at in following:
         path = list[int]()
@@ -5754,11 +5755,8 @@ def _in_cycles(following: Mapping[int, int]) -> list[int]:
 def _out_of_step(store: TraceStore) -> dict[str, list[int]]:
     """The traces of whose text something else was derived than what stands in the store: all terms
     and own pointers are compared, by sums of hashes."""
-    held, heard, known = dict[int, int](), dict[int, int](), set[int]()
-    wrong: dict[str, list[int]] = {"traces whose number of words is wrong": [], _CHANGED: [],
-                                   "traces out of step with the postings": [],
-                                   "traces out of step with FTS5": []}
-    pointers, fts = list(wrong.values())[2:]
+    held, heard = dict[int, int](), dict[int, int]()
+    changed, miscounted, pointers, fts = list[int](), list[int](), list[int](), list[int]()
     for scope, unit in {*store.index.waiting(), *map(tuple, store.rows(
             "SELECT DISTINCT scope_id, unit FROM postings"))}:
         for pointer in store.index.bucket(scope, unit):
@@ -5772,11 +5770,10 @@ def _out_of_step(store: TraceStore) -> dict[str, list[int]]:
             heard[ident] = heard.get(ident, 0) + hash((term, at))
     for row in store.run("SELECT * FROM traces"):
         ident, words = row["id"], content(row["text"])
-        known.add(ident)
         if row["whole"] != whole_of(words):
-            wrong[_CHANGED].append(ident)
+            changed.append(ident)
         elif row["n_words"] != len(set(words)):
-            wrong["traces whose number of words is wrong"].append(ident)
+            miscounted.append(ident)
         units = {word >> 8 for word in store.pointers_of(row)[2:] if word & 1}
         if held.pop(ident, 0) != sum(hash((row["scope_id"], unit)) for unit in units):
             pointers.append(ident)
@@ -5784,9 +5781,9 @@ def _out_of_step(store: TraceStore) -> dict[str, list[int]]:
         if heard.pop(ident, 0) != sum(hash((term, at)) for at, term in enumerate(
                 term for term in _SEPARATORS.split(told) if term)):
             fts.append(ident)
-    pointers += held
-    fts += heard
-    return wrong
+    return {_CHANGED: changed, "traces whose number of words is wrong": miscounted,
+            "traces out of step with the postings": [*pointers, *held],
+            "traces out of step with FTS5": [*fts, *heard]}
 
 
 def _problems(store: TraceStore) -> dict[str, list[int]]:
@@ -5800,9 +5797,7 @@ def _problems(store: TraceStore) -> dict[str, list[int]]:
         found = {words: [0] * len(store.rows(f"SELECT 1 FROM {table} WHERE {where}"))
                  for words, (table, where, _) in _AUDIT.items()}
         found["kinds counted wrongly"] = [0] * len(store.rows(_MISCOUNTED))
-        found |= {words: _in_cycles(dict(map(tuple, store.rows(
-            f"SELECT id, {column} FROM traces WHERE {column} NOT NULL"))))
-            for column, words in _CHAINS.items()}
+        found |= {words: _in_cycles(store, column) for column, words in _CHAINS.items()}
         found |= _out_of_step(store)
     return {words: ids for words, ids in found.items() if ids}
 
@@ -5825,12 +5820,13 @@ def _mended(store: TraceStore, copies: Sequence[str] = ()) -> list[str]:
                     store.change(**{"ident": row["id"], **row})
                 else:
                     store.add(table, verb="INSERT OR REPLACE", **row)
+        store.run(_RECOVERED)
         for table, where, values in _AUDIT.values():
             store.run(f"UPDATE {table} SET {values} WHERE {where}" if values else
                       f"DELETE FROM {table} WHERE {where}")
-        for column, words in _CHAINS.items():
+        for column in _CHAINS:
             store.run_many(f"UPDATE traces SET {column} = NULL WHERE id = ?", [
-                (ident,) for ident in _problems(store).get(words, ())])
+                (ident,) for ident in _in_cycles(store, column)])
         for ident in store.meta("analyser") == ANALYSER and _out_of_step(store)[_CHANGED] or ():
             whole = store.value("SELECT whole FROM traces WHERE id = ?", ident)
             text, path = next(_remembered(copies, ident, whole), ("", ""))
@@ -5852,9 +5848,8 @@ def _mended(store: TraceStore, copies: Sequence[str] = ()) -> list[str]:
 
 def _remembered(copies: Sequence[str], ident: int, whole: int) -> Iterator[tuple[str, str]]:
     """(text, path) of a trace in each copy that has it as its fingerprint says, newest first."""
-    for path in reversed(copies):
-        with suppress(sqlite3.Error), closing(sqlite3.connect(f"{_file_url(path)}?mode=ro",
-                                                              uri=True)) as con:
+    for path in copies:
+        with closing(sqlite3.connect(f"{_file_url(path)}?mode=ro", uri=True)) as con:
             for text, in con.execute("SELECT text FROM traces WHERE id = ?", (ident,)):
                 if whole_of(content(text)) == whole:
                     yield text, path
@@ -5915,8 +5910,7 @@ def _rebuilt(path: str, config: MemoryConfig, dry_run: bool) -> list[str]:
             f", {len(here - read)} from {copies[0]}: they may have been changed or forgotten since"
             if copies else "") + f"; it had counted {counted}" * bool(counted))
         if not dry_run:
-            told.append(f"the damaged file is kept as {_set_aside(path)}")
-            _put_in_place(new, path)
+            told.append(f"the damaged file is kept as {_put_in_place(new, path)}")
         return told
     finally:
         shutil.rmtree(place, ignore_errors=True)
