@@ -871,6 +871,10 @@ class VotingIndex:
         return {(key >> UNIT_BITS, key & N_UNITS - 1): _add_pointers(array("I"), sorted(pointers))
                 for key, pointers in sorted(waiting.items())}
 
+    def waiting(self) -> list[tuple[int, int]]:
+        """(scope, unit) of what was taken in and is not stored yet."""
+        return [(key >> UNIT_BITS, key & N_UNITS - 1) for key in self._waiting]
+
     def bucket(self, scope: int, unit: int) -> array[int]:
         """The sorted pointers (id << 8 | impact) of one unit in one scope."""
         key = scope << UNIT_BITS | unit
@@ -2350,30 +2354,6 @@ def word_salad(text: str) -> bool:
 SCHEMA_VERSION = 4
 APPLICATION_ID = 0x724D656D  # "rMem"
 
-CONTEXT_SCHEMA = """
-CREATE INDEX traces_key ON traces(scope_id, key) WHERE key IS NOT NULL;
-CREATE INDEX traces_newest ON traces(scope_id, kind, id)
-    WHERE valid_to IS NULL AND quarantined = 0;
-CREATE TABLE blocks(id INTEGER PRIMARY KEY AUTOINCREMENT, scope_id INTEGER NOT NULL,
-    label TEXT NOT NULL, value TEXT NOT NULL, description TEXT NOT NULL, "limit" INTEGER NOT NULL,
-    read_only INTEGER NOT NULL, metadata TEXT NOT NULL, UNIQUE(scope_id, label)) STRICT;
-CREATE TABLE block_edits(id INTEGER PRIMARY KEY AUTOINCREMENT, block_id INTEGER NOT NULL
-    REFERENCES blocks ON DELETE CASCADE, at REAL NOT NULL, before TEXT NOT NULL,
-    undone INTEGER NOT NULL DEFAULT 0) STRICT;
-CREATE INDEX block_edits_block ON block_edits(block_id);
-CREATE TABLE contexts(scope_id INTEGER NOT NULL, session_id TEXT NOT NULL, state TEXT NOT NULL,
-    PRIMARY KEY(scope_id, session_id)) STRICT, WITHOUT ROWID;
-"""
-HOOK_SCHEMA = """
-CREATE TABLE injections(id INTEGER PRIMARY KEY AUTOINCREMENT, scope_id INTEGER NOT NULL,
-    session_id TEXT NOT NULL, client TEXT NOT NULL, event TEXT NOT NULL, trace_id INTEGER NOT NULL,
-    tokens INTEGER NOT NULL, at REAL NOT NULL, used INTEGER NOT NULL DEFAULT 0,
-    gone INTEGER NOT NULL DEFAULT 0) STRICT;
-CREATE INDEX injections_session ON injections(session_id, trace_id);
-CREATE INDEX injections_trace ON injections(trace_id, session_id, used);
-CREATE TABLE firings(key TEXT PRIMARY KEY, at REAL NOT NULL) STRICT, WITHOUT ROWID;
-CREATE INDEX events_failed ON events(seq) WHERE op = 'hook_error';
-"""
 SCHEMA = """
 CREATE TABLE db_meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE scopes(id INTEGER PRIMARY KEY, name TEXT NOT NULL, key TEXT NOT NULL UNIQUE,
@@ -2436,21 +2416,41 @@ CREATE TABLE sleeps(id INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, what
 CREATE TABLE images(sleep_id INTEGER NOT NULL REFERENCES sleeps ON DELETE CASCADE,
     act TEXT NOT NULL, row_key TEXT NOT NULL, before TEXT, after TEXT,
     PRIMARY KEY(sleep_id, act, row_key)) STRICT, WITHOUT ROWID;
-""" + CONTEXT_SCHEMA + HOOK_SCHEMA
+CREATE INDEX traces_key ON traces(scope_id, key) WHERE key IS NOT NULL;
+CREATE INDEX traces_newest ON traces(scope_id, kind, id)
+    WHERE valid_to IS NULL AND quarantined = 0;
+CREATE TABLE blocks(id INTEGER PRIMARY KEY AUTOINCREMENT, scope_id INTEGER NOT NULL,
+    label TEXT NOT NULL, value TEXT NOT NULL, description TEXT NOT NULL, "limit" INTEGER NOT NULL,
+    read_only INTEGER NOT NULL, metadata TEXT NOT NULL, UNIQUE(scope_id, label)) STRICT;
+CREATE TABLE block_edits(id INTEGER PRIMARY KEY AUTOINCREMENT, block_id INTEGER NOT NULL
+    REFERENCES blocks ON DELETE CASCADE, at REAL NOT NULL, before TEXT NOT NULL,
+    undone INTEGER NOT NULL DEFAULT 0) STRICT;
+CREATE INDEX block_edits_block ON block_edits(block_id);
+CREATE TABLE contexts(scope_id INTEGER NOT NULL, session_id TEXT NOT NULL, state TEXT NOT NULL,
+    PRIMARY KEY(scope_id, session_id)) STRICT, WITHOUT ROWID;
+CREATE TABLE injections(id INTEGER PRIMARY KEY AUTOINCREMENT, scope_id INTEGER NOT NULL,
+    session_id TEXT NOT NULL, client TEXT NOT NULL, event TEXT NOT NULL, trace_id INTEGER NOT NULL,
+    tokens INTEGER NOT NULL, at REAL NOT NULL, used INTEGER NOT NULL DEFAULT 0,
+    gone INTEGER NOT NULL DEFAULT 0) STRICT;
+CREATE INDEX injections_session ON injections(session_id, trace_id);
+CREATE INDEX injections_trace ON injections(trace_id, session_id, used);
+CREATE TABLE firings(key TEXT PRIMARY KEY, at REAL NOT NULL) STRICT, WITHOUT ROWID;
+CREATE INDEX events_failed ON events(seq) WHERE op = 'hook_error';
+"""
 FTS_SCHEMA = """CREATE VIRTUAL TABLE heard_terms USING fts5(terms, content='', columnsize=0,
     tokenize="ascii tokenchars '!#$%&()*+,-./:;<=>?@[\\]^_`{|}~'")"""
 
-# Version: SQL that leads to it from the one before; no analyser: index anew.  With 2 the FTS5 table
-# has another name, so that an older process which is still open is refused at its next write.
-MIGRATIONS = {
-    2: """ALTER TABLE traces ADD COLUMN whole INTEGER NOT NULL DEFAULT 0;
-        CREATE INDEX traces_whole ON traces(whole);
-        UPDATE events SET pointers = NULL;
-        DELETE FROM db_meta WHERE key IN ('analyser', 'fts_stale');""",
-    3: """ALTER TABLE scopes ADD COLUMN log_of INTEGER;
-        ALTER TABLE traces ADD COLUMN key TEXT;
-        ALTER TABLE traces ADD COLUMN source_hash TEXT;""" + CONTEXT_SCHEMA,
-    4: HOOK_SCHEMA}
+# Version: what it does to the rows of the one before.  The tables, columns and indexes that an
+# older store lacks follow from SCHEMA itself (`_converge`).  With 2 the FTS5 table has another
+# name, so that an older process which is still open is refused at its next write.
+MIGRATIONS = {2: """
+    UPDATE events SET pointers = NULL;
+    DELETE FROM db_meta WHERE key IN ('analyser', 'fts_stale');
+    UPDATE images SET before = '[' || before || ']', after = '[' || after || ']'
+        WHERE act = 'kind';
+    UPDATE images SET before = coalesce(before, '[]'), after = coalesce(after, '[]'), act = CASE act
+        WHEN 'link' THEN iif(after IS NULL, 'pruned', 'committed') WHEN 'kind' THEN 'promoted'
+        WHEN 'merge' THEN 'merged' WHEN 'propose' THEN 'proposed' ELSE act END;"""}
 
 SQL_IN = "IN (SELECT value FROM json_each(?))"
 SQL_TRACE = "SELECT t.*, (SELECT name FROM scopes s WHERE s.id = scope_id) AS scope FROM traces t"
@@ -2516,10 +2516,17 @@ SQL_USED = """UPDATE injections SET used = 1 WHERE trace_id = :id AND session_id
     SELECT session_id FROM injections WHERE trace_id = :id AND at > :since
     ORDER BY session_id = :session DESC, id DESC LIMIT 1)"""
 SQL_COUNTS = "SELECT (SELECT count(*) FROM traces), (SELECT coalesce(sum(n), 0) FROM counts)"
+SQL_WITHOUT_ROWID = "SELECT 1 FROM pragma_table_list WHERE name = ? AND wr"
+SQL_LAST = "SELECT seq FROM sqlite_sequence WHERE name = ?"
+SQL_COUNTED = "SELECT coalesce(sum(n), 0) FROM counts"
+SQL_FORGOTTEN = "SELECT json_extract(data, '$.id') FROM events WHERE op = 'forget'"
 SQL_UNREAD = """FROM traces t WHERE id > ? AND scope_id IN (
     SELECT id FROM scopes WHERE log_of > 0)"""
 SQL_WORK = """SELECT 1 FROM events WHERE seq > ?
     AND op NOT IN ('recall', 'read', 'sleep', 'hook_error', 'backup') LIMIT 1"""
+SQL_SHAPE = "SELECT type, name, sql FROM sqlite_master WHERE sql NOT NULL ORDER BY rowid"
+SQL_COLUMNS = """SELECT name, type || CASE WHEN "notnull" THEN ' NOT NULL' ELSE '' END
+    || coalesce(' DEFAULT ' || dflt_value, '') FROM pragma_table_info(?)"""
 # One statement is one snapshot: another process may create the schema just now.
 SQL_WHOSE = """SELECT user_version, application_id, EXISTS(SELECT 1 FROM sqlite_master)
     FROM pragma_user_version, pragma_application_id"""
@@ -2538,10 +2545,13 @@ _FAILURES: tuple[tuple[str, type[StoreError], str], ...] = (
     ("readonly|unable to open", ReadOnly,
      "it can't be written; check the permissions of file and folder"),
     ("not a database", StoreDamaged, "it is not a SQLite database and was left as it is"),
-    ("malformed|corrupt", StoreDamaged, "it is damaged and was left as it is"),
+    ("malformed|corrupt|decode", StoreDamaged, "it is damaged and was left as it is"),
     ("locked|busy", StoreError, "another process kept it locked; try again"),
     ("full|I/O", StoreError,
      "the disk is full or failing; nothing was changed: free space and try again"))
+
+
+UNREADABLE = (sqlite3.Error, UnicodeDecodeError)  # it quotes a spoilt schema in its message
 
 
 class Store:
@@ -2557,6 +2567,7 @@ class Store:
         self.timeout_s, self.read_only, self.has_fts = timeout_s, read_only, False
         self._pid, self._lock = os.getpid(), RLock()
         self._inherited: list[sqlite3.Connection] = []
+        self._file = 0, 0
         with self._alone():
             self._open()
 
@@ -2644,7 +2655,7 @@ class Store:
     def _migrate(self) -> None:
         with self._transaction():  # another process may have been first
             version = _schema_version(self._con, self.path)
-            steps = [MIGRATIONS[v] for v in range(version + 1, SCHEMA_VERSION + 1)] if (
+            steps = [MIGRATIONS.get(v, "") for v in range(version + 1, SCHEMA_VERSION + 1)] if (
                 version) else [SCHEMA]
             if version < 2 and self.row(SQL_FTS5):
                 steps += ["DROP TABLE IF EXISTS trace_terms;", FTS_SCHEMA]
@@ -2654,12 +2665,32 @@ class Store:
                 if sqlite3.complete_statement(buffer):
                     self.run(buffer)
                     buffer = ""
+            self._converge()
             if not version:
                 self.run_many("INSERT INTO db_meta VALUES(?, ?)", [
                     ("analyser", ANALYSER), ("slept", "0"), ("embedder", HashingEmbedder().name)])
             self.set_meta("schema_version", SCHEMA_VERSION)
             self.run(f"PRAGMA application_id = {APPLICATION_ID}")
             self.run(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+    def _converge(self) -> None:
+        """Give an older store the tables, columns, indexes and triggers of a new one."""
+        here = {name: (kind, sql) for kind, name, sql in self.rows(SQL_SHAPE)}
+        with closing(sqlite3.connect(":memory:")) as new:
+            new.executescript(SCHEMA)
+            shape = {name: (kind, sql) for kind, name, sql in new.execute(SQL_SHAPE)}
+            columns = {name: new.execute(SQL_COLUMNS, (name,)).fetchall() for name in shape}
+        for name, (kind, _) in here.items():
+            if kind != "table" and shape.get(name) != here[name]:
+                self.run(f"DROP {kind} {name}")
+        for name, (kind, sql) in shape.items():
+            if kind == "table" and name in here:
+                has = {row[0] for row in self.rows(SQL_COLUMNS, name)}
+                for column, told in columns[name]:
+                    if column not in has:
+                        self.run(f'ALTER TABLE {name} ADD COLUMN "{column}" {told}')
+            elif here.get(name) != (kind, sql):
+                self.run(sql)
 
     def close(self) -> None:
         """Close the connection; safe to call twice."""
@@ -2685,20 +2716,30 @@ class Store:
             self._forget_cache()
         with self._lock:
             try:
+                if not forked and self._was_replaced():
+                    self._con.close()
+                    self._forget_cache()
+                    forked = True
                 if forked:
                     self._open()
                 yield
-            except sqlite3.Error as error:
+            except (*UNREADABLE, json.JSONDecodeError) as error:
                 raise self._named(error) from error
 
+    def _was_replaced(self) -> bool:
+        """Whether another file stands in the place of the one that is open, outside of a
+        transaction: a repair puts one there."""
+        return self._file not in ((0, 0), now := _file_id(self.path)) and now != (0, 0) and (
+            not self._con.in_transaction)
+
     def _named(self, error: BaseException) -> StoreError:
+        if isinstance(error, ValueError):
+            error = sqlite3.DatabaseError(f"malformed value: {error}")
         for needles, kind, words in _FAILURES:
             if any(needle in str(error) for needle in needles.split("|")):
-                way, copies = "", backup_files(self.folder)
-                if kind is StoreDamaged:
-                    way = (f"; the newest copy is {copies[-1]!r}: `realmemory restore newest "
-                           "--yes`" if copies else
-                           "; there is no copy in backups/: move the file away to start anew")
+                copies = [f"; the newest copy is {path!r}" for path in backup_files(self.folder)]
+                way = (f"{(copies or ['; there is no copy in backups/'])[-1]}: `realmemory check "
+                       "--repair` says what can be had back") if kind is StoreDamaged else ""
                 return kind(f"{self.path!r}: {words}{way} ({error})")
         return StoreError(f"{self.path!r}: {error}")
 
@@ -2733,13 +2774,13 @@ class Store:
             if self.read_only:
                 raise ReadOnly(f"{self.path!r} is open for reading only; check the permissions of "
                                f"{self.folder!r}")
-            if self._file != _file_id(self.path):
-                raise StoreError(f"{self.path!r} was deleted or replaced while it was open; "
-                                 "nothing was stored: open it again")
             try:
                 if timeout_s is not None:
                     self._wait_at_most(timeout_s)
                 with self._transaction():
+                    if self._file != _file_id(self.path):
+                        raise StoreError(f"{self.path!r} was deleted or replaced while it was "
+                                         "open; nothing was stored: open it again")
                     self._catch_up()
                     yield
             finally:
@@ -2761,10 +2802,10 @@ class Store:
         """Execute a statement once for each row of parameters."""
         self._con.executemany(sql, parameters)
 
-    def add(self, table: str, **values: object) -> int:
+    def add(self, table: str, *, verb: str = "INSERT", **values: object) -> int:
         """Insert a row; its id."""
-        marks = ", ".join("?" * len(values))
-        return self.run(f"INSERT INTO {table}({', '.join(values)}) VALUES({marks})",
+        names, marks = '", "'.join(values), ", ".join("?" * len(values))
+        return self.run(f'{verb} INTO {table}("{names}") VALUES({marks})',
                         *values.values()).lastrowid or 0
 
     def change(self, ident: int, **values: object) -> None:
@@ -2789,6 +2830,10 @@ class Store:
     def meta(self, key: str, default: str = "") -> str:
         """A value of db_meta."""
         return str(self.value("SELECT value FROM db_meta WHERE key = ?", key) or default)
+
+    def mark(self, key: str) -> int:
+        """A number of db_meta; 0 where it is none."""
+        return int(self.value("SELECT CAST(value AS INTEGER) FROM db_meta WHERE key = ?", key) or 0)
 
     def set_meta(self, key: str, value: object) -> None:
         """Set a value of db_meta."""
@@ -2817,9 +2862,9 @@ class Store:
                 private_folder(folder)
                 sweep(self.folder, folder)
                 held, counted = _copied(self._con, part, SQL_COUNTS)
-                if held != counted:
+                if held != counted and label != REPAIR_COPY:
                     raise StoreError(f"the copy {part!r} holds {held} traces instead of {counted}; "
-                                     "nothing was changed: run `realmemory check`")
+                                     "nothing was changed: run `realmemory check --repair`")
                 os.replace(part, final)
                 with suppress(FileNotFoundError):  # another process thins them as well
                     paths = backup_files(self.folder)
@@ -2868,6 +2913,26 @@ class Store:
                 yield False
             else:
                 yield True
+
+    def unreadable(self, table: str) -> list[dict[str, Any]]:
+        """The rows of a table with a text that is no UTF-8, which has marks in its place here."""
+        found: list[dict[str, Any]] = []
+        bad = list[bytes]()
+
+        def decoded(raw: bytes) -> str:
+            with suppress(UnicodeDecodeError):
+                return raw.decode()
+            bad.append(raw)
+            return raw.decode("utf-8", "replace")
+
+        self._con.text_factory = decoded
+        try:
+            for row in self.run(f"SELECT * FROM {table}"):
+                found += [dict(row)] * bool(bad)
+                bad.clear()
+        finally:
+            self._con.text_factory = str
+        return found
 
     def quick_check(self, seconds: float) -> str:
         """SQLite's quick check: "ok", what is wrong, or "" where it takes longer than that."""
@@ -2939,30 +3004,162 @@ class Store:
         yield self._con.serialize()
 
 
-def replace_store(folder: str, path: str) -> str:
-    """Put a copy in the place of a store too damaged to open; the damaged file's new name."""
-    live = os.path.join(folder, Store.FILE)
-    kept = f"{live}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S}"
-    part = f"{live}.{os.getpid()}.part"
-    sound_copy(path, part)
-    for ending in ("", "-wal", "-shm"):
-        if os.path.exists(live + ending):
-            os.replace(live + ending, kept + ending)
-    os.replace(part, live)
+@contextmanager
+def _held(path: str) -> Iterator[None]:
+    """No other process writes to a store meanwhile, as far as its damage lets SQLite see to it."""
+    with closing(sqlite3.connect(path, timeout=5.0, isolation_level=None)) as con:
+        try:
+            con.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            if "locked" in str(error):
+                raise StoreError(f"{path!r} is being written by another process; nothing was "
+                                 "changed: end it and try again") from error
+        yield
+
+
+def _put_in_place(new: str, path: str) -> str:
+    """Replace a damaged store; where it is kept.  It is linked there before, and its WAL goes
+    first, which SQLite would play into any file beside it: a process killed at any moment leaves
+    the old store or the new one, and a repair finds what is kept of an old one (`_kept`)."""
+    kept = _kept(path)
+    if kept == path:
+        kept = f"{path}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}"
+        for ending in ("-wal", ""):
+            if os.path.exists(path + ending):
+                try:
+                    os.link(path + ending, kept + ending)
+                except OSError:             # a file system without links
+                    import shutil
+                    shutil.copy2(path + ending, kept + ending)
+                os.chmod(kept + ending, 0o600)
+    for ending in ("-wal", "-shm"):
+        remove(path + ending)
+    os.replace(new, path)
     return kept
+
+
+def _kept(path: str) -> str:
+    """The other name of a store that a killed repair left, beside which its WAL is; or its own."""
+    return next((name for name in kept_copies(os.path.dirname(path), copies=False)
+                 if os.path.samefile(name, path)), path)
+
+
+def replace_store(folder: str, copy: str) -> str:
+    """Put a copy in the place of a store too damaged to open; where the damaged file is kept."""
+    path = os.path.join(folder, Store.FILE)
+    part = f"{path}.{os.getpid()}.part"
+    try:
+        with _held(path):
+            sound_copy(copy, part)
+            return _put_in_place(part, path)
+    finally:
+        remove(part)
+
+
+def sound_copies(folder: str) -> tuple[list[str], list[str]]:
+    """Paths of the sound copies of a store, newest first; and what is wrong with each other one."""
+    sound, bad = list[str](), list[str]()
+    for path in reversed(backup_files(folder)):
+        try:
+            with _opened_copy(path):
+                sound.append(path)
+        except StoreError as error:
+            bad.append(str(error))
+    return sound, bad
+
+
+@contextmanager
+def _opened_copy(path: str) -> Iterator[sqlite3.Connection]:
+    """A copy that was found sound, for reading."""
+    try:
+        with closing(sqlite3.connect(f"{_file_url(path)}?mode=ro", uri=True)) as source:
+            if not _schema_version(source, path) or (
+                    source.execute("PRAGMA integrity_check(1)").fetchone()[0] != "ok"):
+                raise StoreDamaged(f"the copy {path!r} is damaged or empty; choose another one")
+            yield source
+    except (*UNREADABLE, OSError) as error:
+        raise StoreError(f"the copy {path!r} can't be used ({error}); choose another") from error
 
 
 def sound_copy(path: str, part: str) -> None:
     """Copy a sound backup to `part`; its new epoch makes every process drop its cache."""
+    with _opened_copy(path) as source:
+        _copied(source, part,
+                "INSERT OR REPLACE INTO db_meta VALUES('epoch', hex(randomblob(8)))")
+
+
+REPAIR_COPY = "before-repair"
+SALVAGED = ("db_meta scopes aliases active_days traces variants links vectors blocks block_edits "
+            "contexts injections firings sleeps images events").split()
+
+
+def salvage(path: str, place: str, target: TraceStore) -> tuple[set[int], int]:
+    """Take what can be read of a damaged store into a new one in the folder `place`, over what that
+    has: ids of the traces, and how many the damaged one counted.  Works on a copy there, whose
+    first page, if it is bad, is the new one's: pages of one lineage lie alike.  A text that is not
+    what its fingerprint says does not replace one that is."""
+    import shutil
+    source, ids, same, counted = os.path.join(place, "damaged.db"), set[int](), False, 0
+    for ending in ("", "-wal"):
+        with suppress(FileNotFoundError):
+            shutil.copyfile(_kept(path) + ending, source + ending)
     try:
-        with closing(sqlite3.connect(f"{_file_url(path)}?mode=ro", uri=True)) as source:
-            if not _schema_version(source, path) or (
-                    source.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok"):
-                raise StoreDamaged(f"the copy {path!r} is damaged or empty; choose another one")
-            _copied(source, part,
-                    "INSERT OR REPLACE INTO db_meta VALUES('epoch', hex(randomblob(8)))")
-    except (sqlite3.Error, OSError) as error:
-        raise StoreError(f"the copy {path!r} can't be used ({error}); choose another") from error
+        with closing(sqlite3.connect(source)) as con:
+            con.execute("PRAGMA writable_schema = ON")      # else a file cut off is not read at all
+            con.execute("SELECT 1 FROM sqlite_master").fetchone()[0]
+    except (*UNREADABLE, TypeError):
+        with open(target.path, "rb") as good, open(source, "r+b") as bad:
+            first = bytearray(good.read(4096))
+            first[18:20], first[28:32] = b"\2\2", (os.path.getsize(source) >> 12).to_bytes(4, "big")
+            bad.write(first)
+    with closing(sqlite3.connect(source, isolation_level=None)) as con:
+        con.row_factory = sqlite3.Row
+        con.text_factory = lambda raw: raw.decode("utf-8", "replace")
+        for table in SALVAGED:
+            known = {row[1] for row in target.rows(f"PRAGMA table_info({table})")}
+            for row in _legible(con, table):
+                told = {name: row[name] for name in row.keys() if name in known}  # noqa: SIM118
+                if table == "db_meta" and told["key"] in ("schema_version", "analyser", "epoch"):
+                    same |= told["value"] == ANALYSER
+                elif table != "traces" or 0 < told["id"] <= MAX_TRACE_ID and not (
+                        same and told["whole"] != whole_of(content(str(told["text"])))
+                        and target.traces([told["id"]])):
+                    with suppress(sqlite3.IntegrityError):
+                        target.add(table, verb="INSERT OR REPLACE", **told)
+                        ids |= {told["id"]} if table == "traces" else set()
+        with suppress(*UNREADABLE):
+            counted = con.execute(SQL_COUNTED).fetchone()[0]
+    return ids, counted
+
+
+def _legible(con: sqlite3.Connection, table: str) -> Iterator[sqlite3.Row]:
+    """The rows of a damaged table that can be read: of each range of ids between bad pages, by
+    halving; without ids what stands before the first bad page and after the last."""
+    patience, ranges, columns = 1 << 15, [(0, 1 << 25)], list[sqlite3.Row]()
+    with suppress(*UNREADABLE):
+        con.execute("PRAGMA writable_schema = ON")      # else a file cut off is not read at all
+        columns = con.execute(f"PRAGMA table_info({table})").fetchall()
+        if columns and con.execute(SQL_WITHOUT_ROWID, (table,)).fetchone():
+            ranges, keys = [], ", ".join(f"{row[1]} DESC" for row in columns if row[5])
+            for order in ("", f" ORDER BY {keys}"):
+                with suppress(*UNREADABLE):
+                    yield from con.execute(f"SELECT * FROM {table}{order}")
+                    return
+        for sql, *asked in (SQL_LAST, table), (f"SELECT max(rowid) FROM {table}",):
+            with suppress(*UNREADABLE):
+                last = con.execute(sql, asked).fetchone()
+                ranges = [(0, min(last[0], 1 << 25))] if last and last[0] else ranges
+    while columns and ranges and patience:
+        low, high = ranges.pop()
+        try:
+            found = con.execute(f"SELECT * FROM {table} WHERE rowid BETWEEN ? AND ?",
+                                (low, high)).fetchall() if high - low < 4096 else None
+        except UNREADABLE:
+            found, patience = None, patience - 1
+        if found is None and low < high:
+            middle = (low + high) // 2
+            ranges += [(middle + 1, high), (low, middle)]
+        yield from found or ()
 
 
 def _copied(source: sqlite3.Connection, path: str, sql: str) -> Any:
@@ -3010,9 +3207,9 @@ def sweep(*folders: str) -> None:
     """Remove what killed copies left behind."""
     for folder in filter(os.path.isdir, folders):
         for name in os.listdir(folder):
-            left = re.search(r"\.(\d{1,9})\.part", name)
+            left, path = re.search(r"\.(\d{1,9})\.part", name), os.path.join(folder, name)
             if left and not runs(int(left[1])):
-                remove(os.path.join(folder, name))
+                remove(path)
 
 
 def runs(pid: int) -> bool:
@@ -3043,10 +3240,11 @@ def backup_files(folder: str) -> list[str]:
     return [os.path.join(place, n) for n in names if n.startswith("memory-") and n.endswith(".db")]
 
 
-def kept_copies(folder: str) -> tuple[str, ...]:
+def kept_copies(folder: str, *, copies: bool = True) -> tuple[str, ...]:
     """What else may hold a text that left the store: copies, and files that a restore set aside."""
-    return (*backup_files(folder), *(os.path.join(folder, name) for name in sorted(
-        os.listdir(folder)) if name.startswith(f"{Store.FILE}.damaged-")))
+    return (*(backup_files(folder) if copies else ()), *(
+        os.path.join(folder, name) for name in sorted(os.listdir(folder))
+        if name.startswith(f"{Store.FILE}.damaged-")))
 
 
 def _file_url(path: str) -> str:
@@ -3122,7 +3320,7 @@ class TraceStore(Store):
         rows = self.rows("SELECT chunk, pointers FROM postings WHERE scope_id = ? AND unit = ? "
                          "ORDER BY chunk", scope, unit)
         late = rows.pop(0)[1] if rows and not rows[0][0] else b""  # chunk 0 is what came late
-        return b"".join([row[1] for row in rows]), late
+        return b"".join([row[1][:len(row[1]) & -4] for row in rows]), late[:len(late) & -4]
 
     def stamp(self) -> tuple[int, ...]:
         """What is another one once anybody wrote, inside a transaction."""
@@ -3136,7 +3334,7 @@ class TraceStore(Store):
         self._version, self._retired = -1, None  # an interrupted look starts over
         self._scopes.clear()
         self._counts.clear()
-        folded, epoch = int(self.meta("folded", "0")), self.meta("epoch")
+        folded, epoch = self.mark("folded"), self.meta("epoch")
         if epoch != self._epoch or self.seen < 0:
             self._forget_cache()
             self._epoch = epoch
@@ -3165,7 +3363,7 @@ class TraceStore(Store):
 
     def fold(self) -> int:
         """Move the pointers that wait in the change log into the postings; how many rows moved."""
-        moved, last = self._waiting, int(self.meta("folded_to", "0"))
+        moved, last = self._waiting, self.mark("folded_to")
         if not moved:
             return 0
         rows: dict[tuple[int, int, int], list[int]] = {}
@@ -3259,8 +3457,9 @@ class TraceStore(Store):
             self.set_meta("folded_to", last)
             for row in rows:
                 self.index.extend(row["scope_id"], self.pointers_of(row))
-            self.run_many("UPDATE traces SET whole = ? WHERE id = ?", [
-                (whole_of(content(row["text"])), row["id"]) for row in rows])
+            self.run_many("UPDATE traces SET whole = ?, n_words = ? WHERE id = ?", [
+                (whole_of(words := content(row["text"])), len(set(words)), row["id"])
+                for row in rows])
             last, self._waiting = rows[-1]["id"], len(rows)
             self.fold()
         if self.meta("embedder").startswith("hashing-"):
@@ -3368,8 +3567,9 @@ class TraceStore(Store):
         """{id: start of the text} of the trace `ident` and the one before it in its session, or of
         the two after it; nearest first."""
         sql, found = SQL_AFTER if after else SQL_BEFORE, dict[int, str]()
-        while len(found) < len(NEXT if after else PREVIOUS) and (row := self.row(sql, ident)):
-            found[row[0]], ident = row[1], row[2]
+        for _ in NEXT if after else PREVIOUS:
+            if row := self.row(sql, ident):
+                found[row[0]], ident = row[1], row[2]
         return found
 
     def vectors(self) -> VectorScan:
@@ -3403,7 +3603,7 @@ class TraceStore(Store):
         """Enter the next `most` traces' terms into FTS5."""
         if not self.has_fts:
             return
-        heard = int(self.meta("heard", "0"))
+        heard = self.mark("heard")
         if heard < 0:  # what was forgotten without FTS5 is still in there
             self.run("INSERT INTO heard_terms(heard_terms) VALUES('delete-all')")
         rows = self.rows("SELECT id, text FROM traces WHERE id > ? ORDER BY id LIMIT ?", heard,
@@ -3414,7 +3614,7 @@ class TraceStore(Store):
 
     def unhear(self, ident: int, text: str, instead: str = "") -> None:
         """Take a trace's terms out of FTS5, if they are in, and put others in their place."""
-        if ident <= int(self.meta("heard", "0")):
+        if ident <= self.mark("heard"):
             if self.has_fts:
                 self.run("INSERT INTO heard_terms(heard_terms, rowid, terms) "
                          "VALUES('delete', ?, ?)", ident, " ".join(terms(text)))
@@ -3427,7 +3627,7 @@ class TraceStore(Store):
     def phrase(self, phrase: Sequence[str], scopes: Sequence[int]) -> list[int]:
         """Ids of up to 200 traces that hold these analysed terms in a row: FTS5 knows those that
         it has heard of; of the others, those that hold the terms are read."""
-        heard = int(self.meta("heard", "0")) if self.has_fts else -1
+        heard = self.mark("heard") if self.has_fts else -1
         wanted, found = " ".join(phrase[:32]), list[int]()
         if wanted and heard > 0:
             found = [row[0] for row in self.rows(SQL_PHRASE, _phrase_of(wanted), to_json(scopes))]
@@ -5303,8 +5503,8 @@ def _changed(store: TraceStore, at: float, what: str, acts: Mapping[str, list[_C
 
 def _has_work(store: TraceStore) -> bool:
     with store.reading():
-        return store.row(SQL_WORK, int(store.meta("slept", "0"))) is not None or store.row(
-            f"SELECT 1 {SQL_UNREAD} LIMIT 1", int(store.meta("learned_to", "0"))) is not None
+        return store.row(SQL_WORK, store.mark("slept")) is not None or store.row(
+            f"SELECT 1 {SQL_UNREAD} LIMIT 1", store.mark("learned_to")) is not None
 
 
 HEARD_AT_ONCE = 4_000  # traces that one sleep enters into FTS5: .3 s
@@ -5322,7 +5522,7 @@ def _turns_to_read(brain: _Brain) -> tuple[list[Item], int]:
     """The turns that no sleep has read, oldest first, and the id up to which these are all."""
     turns = records(brain, brain.store.rows(
         f"{SQL_TRACE.replace('FROM traces t', SQL_UNREAD)} ORDER BY id LIMIT ?",
-        int(brain.store.meta("learned_to", "0")), TURNS_AT_ONCE))
+        brain.store.mark("learned_to"), TURNS_AT_ONCE))
     newest = brain.store.value("SELECT coalesce(max(id), 0) FROM traces")
     return turns, turns[-1].memory_id if len(turns) == TURNS_AT_ONCE else newest
 
@@ -5458,7 +5658,7 @@ def _rewordings(store: TraceStore) -> list[_Change]:
     rows = store.rows(
         "SELECT g.id, t.id FROM traces t JOIN traces g ON g.id = t.gist_id AND g.scope_id = "
         "t.scope_id WHERE t.id > ? AND t.valid_to IS NULL AND g.valid_to IS NULL AND "
-        "t.quarantined = 0", int(store.meta("proposed_to", "0")))
+        "t.quarantined = 0", store.mark("proposed_to"))
     store.set_meta("proposed_to", store.value("SELECT coalesce(max(id), 0) FROM traces"))
     return [(tuple(row), [], list(row)) for row in rows]
 
@@ -5667,7 +5867,8 @@ def report_text(report: Mapping[str, Any], width: int = 80) -> str:
     for key, (title, line, _) in _TABLES.items():
         top = max((row.get("n", 1) for row in report[key]), default=1)
         lines += ["", title, *("  " + fit(line.format(
-            **{k: one_line(v, 200) if isinstance(v, str) else v for k, v in row.items()},
+            **{k: one_line(v, 200) if isinstance(v, str) else "-" if v is None else v
+               for k, v in row.items()},
             bar="#" * math.ceil((width - 23) * row.get("n", 0) / top)), width - 3)
             for row in report[key]), *["  none yet"] * (not report[key])]
     given = {k: v["value"] for k, v in report["config"].items() if v["from"] == "given"}
@@ -5694,43 +5895,232 @@ def _pairs(row: Mapping[str, object]) -> str:
 
 
 _GONE = "NOT IN (SELECT id FROM traces)"  # NULL is not gone: the comparison is unknown then
-_AUDIT = {  # what is wrong: the rows in which it is
-    "superseded traces without a successor": f"traces WHERE superseded_by {_GONE}",
-    "traces after one that is gone": f"traces WHERE prev_id {_GONE}",
-    "rewordings of a trace that is gone": f"traces WHERE gist_id {_GONE}",
-    "variants of traces that are gone": f"variants WHERE trace_id {_GONE}",
-    "showings of traces that are gone": f"injections WHERE trace_id {_GONE}",
-    "showings in projects that are gone": """injections
-        WHERE scope_id NOT IN (SELECT id FROM scopes)""",
-    "links to traces that are gone": f"links WHERE src {_GONE} OR dst {_GONE}",
-    "links between two projects": """links l JOIN traces a ON a.id = l.src JOIN traces b
-        ON b.id = l.dst WHERE a.scope_id <> b.scope_id AND 1 NOT IN (a.scope_id, b.scope_id)""",
-    "kinds counted wrongly": """(SELECT scope_id, kind, n FROM counts UNION ALL SELECT scope_id,
-        kind, -1 FROM traces) GROUP BY scope_id, kind HAVING sum(n) <> 0""",
-    "keys that name two live traces": """traces WHERE key NOT NULL AND valid_to IS NULL
-        GROUP BY scope_id, key HAVING count(*) > 1""",
-    "supersession cycles": """(WITH RECURSIVE later(start, id, n) AS (
-        SELECT id, superseded_by, 1 FROM traces WHERE superseded_by > 0 UNION ALL
-        SELECT start, t.superseded_by, n + 1 FROM later JOIN traces t ON t.id = later.id
-        WHERE t.superseded_by > 0 AND n < 1000) SELECT 1 FROM later WHERE start = id)"""}
+_NO_PROJECT = "scope_id NOT IN (SELECT id FROM scopes)"
+_AUDIT = {  # what is wrong: the table, the rows in which it is, what a repair sets there ("": go)
+    "superseded traces without a successor": (
+        "traces", f"superseded_by {_GONE}", "superseded_by = NULL"),
+    "traces after one that is gone": ("traces", f"prev_id {_GONE}", "prev_id = NULL"),
+    "rewordings of a trace that is gone": ("traces", f"gist_id {_GONE}", "gist_id = NULL"),
+    "traces in projects that are gone": ("traces", _NO_PROJECT, "scope_id = scope_id"),
+    "variants of traces that are gone": ("variants", f"trace_id {_GONE}", ""),
+    "vectors of traces that are gone": ("vectors", f"trace_id {_GONE}", ""),
+    "showings of traces that are gone": ("injections", f"trace_id {_GONE}", ""),
+    "showings in projects that are gone": ("injections", _NO_PROJECT, ""),
+    "links to traces that are gone": ("links", f"src {_GONE} OR dst {_GONE}", ""),
+    "links between two projects": ("links", """EXISTS(SELECT 1 FROM traces a, traces b
+        WHERE a.id = src AND b.id = dst AND a.scope_id <> b.scope_id
+        AND 1 NOT IN (a.scope_id, b.scope_id))""", ""),
+    "keys that name two live traces": ("traces", """key NOT NULL AND valid_to IS NULL AND EXISTS(
+        SELECT 1 FROM traces n WHERE n.scope_id = traces.scope_id AND n.key = traces.key
+        AND n.valid_to IS NULL AND n.id > traces.id)""", "key = NULL"),
+    "traces with the uid of another": ("traces", """id NOT IN (SELECT min(id) FROM traces
+        GROUP BY uid)""", "uid = abs(random() >> 8)"),
+    "times outside of the years 1 to 9999": ("traces", """
+        created_at NOT BETWEEN -62135596800 AND 253402300799""",
+        "created_at = CAST(strftime('%s') AS REAL)"),
+    "tags that can't be read": ("traces", "NOT CASE WHEN json_valid(tags) THEN "
+                                "json_type(tags) = 'array' ELSE tags IS NULL END", "tags = NULL"),
+    "meta that can't be read": ("traces", "NOT CASE WHEN json_valid(meta) THEN "
+                                "json_type(meta) = 'object' ELSE meta IS NULL END", "meta = NULL"),
+    "journal entries that can't be read": (
+        "events", "data NOT NULL AND NOT json_valid(data)", "data = NULL"),
+    "contexts that can't be read": ("contexts", "NOT json_valid(state)", ""),
+    "blocks whose metadata can't be read": ("blocks", "NOT json_valid(metadata)",
+                                            "metadata = '{}'"),
+    "sleeps whose counts can't be read": ("sleeps", "NOT json_valid(counts)", "counts = '{}'"),
+    "changes of sleeps that can't be read": (
+        "images", "NOT (json_valid(coalesce(before, '[]')) AND json_valid(coalesce(after, '[]')))",
+        ""),
+    "marks past what they mark": ("db_meta", """CAST(value AS INTEGER) > coalesce((SELECT seq FROM
+        sqlite_sequence WHERE name = CASE WHEN key IN ('slept', 'folded') THEN 'events' WHEN key IN
+        ('heard', 'folded_to', 'learned_to', 'proposed_to') THEN 'traces' END), 9e18)""",
+        "value = '0'")}
+_RECOVERED = """INSERT OR IGNORE INTO scopes(id, name, key) SELECT DISTINCT scope_id,
+    'recovered ' || scope_id, 'recovered ' || scope_id FROM traces"""
+_MISCOUNTED = """SELECT 1 FROM (SELECT scope_id, kind, n FROM counts UNION ALL SELECT scope_id,
+    kind, -1 FROM traces) GROUP BY scope_id, kind HAVING sum(n) <> 0"""
+_CHAINS = {"superseded_by": "traces in cycles of supersession", "prev_id": "traces in cycles of "
+           "what was said before"}
+_CHANGED = "texts that are not what was remembered"
+_SEPARATORS = re.compile("[\0- \"'\x7f]+")      # what FTS5 splits terms at
 
 
-def _problems(store: TraceStore) -> list[str]:
+def _in_cycles(store: TraceStore, column: str) -> list[int]:
+    """The traces from which a column leads back to themselves."""
+    following = dict(map(tuple, store.rows(f"SELECT id, {column} FROM traces WHERE {column} > 0")))
+    known, found = set[int](), list[int]()
+    for at in following:
+        path = list[int]()
+        while at in following and at not in known:
+            known.add(at)
+            path.append(at)
+            at = following[at]
+        found += path[path.index(at):] if at in path else []
+    return found
+
+
+def _out_of_step(store: TraceStore) -> dict[str, list[int]]:
+    """The traces of whose text something else was derived than what stands in the store: all terms
+    and own pointers are compared, by sums of hashes."""
+    held, heard = dict[int, int](), dict[int, int]()
+    changed, miscounted, pointers, fts = list[int](), list[int](), list[int](), list[int]()
+    for scope, unit in {*store.index.waiting(), *map(tuple, store.rows(
+            "SELECT DISTINCT scope_id, unit FROM postings"))}:
+        for pointer in store.index.bucket(scope, unit):
+            if pointer & 1:
+                held[pointer >> 8] = held.get(pointer >> 8, 0) + hash((scope, unit))
+    to = store.mark("heard") if store.has_fts else -1
+    if to >= 0:
+        store.run("CREATE VIRTUAL TABLE IF NOT EXISTS temp.instances "
+                  "USING fts5vocab(main, heard_terms, instance)")
+        for term, ident, at in store.run("SELECT term, doc, offset FROM instances"):
+            heard[ident] = heard.get(ident, 0) + hash((term, at))
+    for row in store.run("SELECT * FROM traces"):
+        ident, words = row["id"], content(row["text"])
+        if row["whole"] != whole_of(words):
+            changed.append(ident)
+        elif row["n_words"] != len(set(words)):
+            miscounted.append(ident)
+        units = {word >> 8 for word in store.pointers_of(row)[2:] if word & 1}
+        if held.pop(ident, 0) != sum(hash((row["scope_id"], unit)) for unit in units):
+            pointers.append(ident)
+        told = " ".join(terms(row["text"])) if ident <= to else ""
+        if heard.pop(ident, 0) != sum(hash((term, at)) for at, term in enumerate(
+                term for term in _SEPARATORS.split(told) if term)):
+            fts.append(ident)
+    return {_CHANGED: changed, "traces whose number of words is wrong": miscounted,
+            "traces out of step with the postings": [*pointers, *held],
+            "traces out of step with FTS5": [*fts, *heard]}
+
+
+def _problems(store: TraceStore) -> dict[str, list[int]]:
+    """What is wrong in a store, and with which traces; "database: ..." is damage of the file."""
     broken = [row[0] for row in store.rows("PRAGMA integrity_check(20)") if row[0] != "ok"]
-    numbers = {words: len(store.rows(f"SELECT 1 FROM {rows}")) for words, rows in _AUDIT.items()}
-    lost = unheard = 0
-    heard = int(store.meta("heard", "0")) if store.has_fts else 0
-    for ident, scope, text in store.rows("SELECT id, scope_id, text FROM traces ORDER BY id DESC "
-                                         "LIMIT 2000"):
-        words = content(text)[:8]
-        lost += any(not impact_of(store.index.bucket(scope, unit_of(word)), ident)
-                    for word in words)
-        if ident <= heard and words and words[0].isalnum():
-            unheard += store.row("SELECT 1 FROM heard_terms WHERE heard_terms MATCH ? "
-                                 "AND rowid = ?", _phrase_of(words[0]), ident) is None
-    numbers |= {"traces missing from the postings": lost, "traces missing from FTS5": unheard}
-    return [f"database: {words}" for words in broken] + [
-        f"{number} {words}" for words, number in numbers.items() if number]
+    if broken:
+        return {f"database: {words}": [] for words in broken}
+    found = {f"rows of {table} with a text that is no UTF-8": [0] * len(rows)
+             for table in SALVAGED if (rows := store.unreadable(table))}
+    if not found:       # what is derived from them can be compared
+        found = {words: [0] * len(store.rows(f"SELECT 1 FROM {table} WHERE {where}"))
+                 for words, (table, where, _) in _AUDIT.items()}
+        found["kinds counted wrongly"] = [0] * len(store.rows(_MISCOUNTED))
+        found |= {words: _in_cycles(store, column) for column, words in _CHAINS.items()}
+        found |= _out_of_step(store)
+    return {words: ids for words, ids in found.items() if ids}
+
+
+def problems_told(problems: Mapping[str, Sequence[int]]) -> list[str]:
+    """The problems in words, with the first traces that they are of."""
+    return [words if not ids else f"{len(ids)} {words}" + (
+        f" (#{', #'.join(map(str, ids[:5]))}{', ...' * (len(ids) > 5)})" if any(ids) else "")
+        for words, ids in problems.items()]
+
+
+def _mended(store: TraceStore, copies: Sequence[str] = ()) -> list[str]:
+    """Rebuild in one transaction what is derivable, and drop what dangles; what was done with texts
+    that are not what was remembered: taken from a copy that has it, or kept as they read."""
+    told = list[str]()
+    with store.writing():
+        for table in SALVAGED:
+            for row in store.unreadable(table):
+                if table == "traces":
+                    store.change(**{"ident": row["id"], **row})
+                else:
+                    store.add(table, verb="INSERT OR REPLACE", **row)
+        store.run(_RECOVERED)
+        for table, where, values in _AUDIT.values():
+            store.run(f"UPDATE {table} SET {values} WHERE {where}" if values else
+                      f"DELETE FROM {table} WHERE {where}")
+        for column in _CHAINS:
+            store.run_many(f"UPDATE traces SET {column} = NULL WHERE id = ?", [
+                (ident,) for ident in _in_cycles(store, column)])
+        for ident in store.meta("analyser") == ANALYSER and _out_of_step(store)[_CHANGED] or ():
+            whole = store.value("SELECT whole FROM traces WHERE id = ?", ident)
+            text, path = next(_remembered(copies, ident, whole), ("", ""))
+            if text:
+                store.change(ident, text=text)
+            told.append(f"#{ident}: its text is not what was remembered; " + (
+                f"taken from {path}" if text else "kept as it reads now: look at it"))
+        store.run("DELETE FROM counts")
+        store.run("INSERT INTO counts SELECT scope_id, kind, count(*) FROM traces GROUP BY 1, 2")
+        if store.has_fts:
+            store.run("DROP TABLE heard_terms")
+            store.run(FTS_SCHEMA)
+        store.reindex()
+        if left := problems_told(_problems(store)):
+            raise StoreDamaged(f"{store.path!r} was left as it is: a repair would leave "
+                               f"{'; '.join(left)}; `realmemory restore newest --yes`")
+    return told
+
+
+def _remembered(copies: Sequence[str], ident: int, whole: int) -> Iterator[tuple[str, str]]:
+    """(text, path) of a trace in each copy that has it as its fingerprint says, newest first."""
+    for path in copies:
+        with closing(sqlite3.connect(f"{_file_url(path)}?mode=ro", uri=True)) as con:
+            for text, in con.execute("SELECT text FROM traces WHERE id = ?", (ident,)):
+                if whole_of(content(text)) == whole:
+                    yield text, path
+
+
+def repair(folder: str, *, dry_run: bool = False,
+           config: MemoryConfig | None = None) -> tuple[list[str], list[str]]:
+    """Mend a store that may be too damaged to open: what is wrong, and what was done, in words.
+
+    What is derivable is made anew after a copy.  Where the file itself is damaged, it is kept
+    beside, and what it still gives is put over the newest sound copy, in a new file.  Raises
+    StoreError, and changes nothing, where neither gives anything.
+    """
+    path, config, wrong = os.path.join(folder, Store.FILE), config or MemoryConfig(), list[str]()
+    try:
+        with closing(TraceStore(folder, config)) as store:
+            with store.reading():
+                problems = _problems(store)
+            wrong = problems_told(problems)
+            if not any(words.startswith("database: ") for words in problems):
+                if not problems or dry_run:
+                    return wrong, ["make anew what is derivable, after a copy"] * bool(problems)
+                copies, copy = sound_copies(folder)[0], store.backup(REPAIR_COPY, 0)
+                return wrong, [f"copied the store to {copy}", *_mended(store, copies),
+                               "made anew what is derivable"]
+    except StoreDamaged as error:
+        if wrong:           # and can't be mended
+            raise
+        wrong = [str(error)]
+    with _held(path):
+        return wrong, _rebuilt(path, config, dry_run)
+
+
+def _rebuilt(path: str, config: MemoryConfig, dry_run: bool) -> list[str]:
+    """Put a store made of what a damaged file gives and of the newest sound copy in its place."""
+    import shutil
+    folder, place = os.path.dirname(path), f"{path}.{os.getpid()}.part"
+    copies, told = sound_copies(folder)
+    new = os.path.join(place, Store.FILE)
+    os.mkdir(place, 0o700)
+    try:
+        if copies:
+            sound_copy(copies[0], new)
+        with closing(TraceStore(place, config)) as store:
+            store.checkpoint()
+            store.run("PRAGMA foreign_keys = OFF")
+            with store.writing():
+                read, counted = salvage(path, place, store)
+                store.run_many("DELETE FROM traces WHERE id = ?", [
+                    (ident,) for ident, in store.rows(SQL_FORGOTTEN) if ident not in read])
+                here = {row[0] for row in store.rows("SELECT id FROM traces")}
+            if not here:
+                raise StoreDamaged(f"nothing can be read of {path!r}, and there is no sound copy; "
+                                   "it was left as it is: move it away to start anew")
+            store.run("PRAGMA foreign_keys = ON")
+            told += _mended(store, copies)
+        told.append(f"{len(read)} traces are from the damaged file" + (
+            f", {len(here - read)} from {copies[0]}: they may have been changed or forgotten since"
+            if copies else "") + f"; it had counted {counted}" * bool(counted))
+        if not dry_run:
+            told.append(f"the damaged file is kept as {_put_in_place(new, path)}")
+        return told
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
 
 
 # === 23. Hippocampus ==============================================================================
@@ -6116,7 +6506,8 @@ class Hippocampus(_Brain):
     def check(self) -> list[str]:
         """Every broken invariant in words; an empty list when the store is sound."""
         with self.store.reading():
-            return _problems(self.store)
+            problems = problems_told(_problems(self.store))
+        return problems + sound_copies(self.store.folder)[1]
 
     # --- copies ---
 
@@ -8988,7 +9379,7 @@ class _Hook:
             os.unlink(beside)
         rows = self.store.rows("SELECT seq, at, json_extract(data, '$.error') AS error FROM events "
                                "WHERE op = 'hook_error' AND seq > ? ORDER BY seq",
-                               int(self.store.meta("failures_told", "0")))
+                               self.store.mark("failures_told"))
         if not rows:
             return ""
         *_, last = rows
@@ -9719,7 +10110,7 @@ def own_lines(hippo: Hippocampus, scopes: Sequence[int]) -> Iterator[dict[str, A
         ids = {row[0] for row in store.rows(f"SELECT id FROM traces WHERE scope_id {SQL_IN}",
                                             asked)}
         yield {"type": "realmemory", "version": 1, "read_to": store.value(
-            _SQL_READ_TO, int(store.meta("learned_to", "0")), asked)}
+            _SQL_READ_TO, store.mark("learned_to"), asked)}
         places = {ident: {"scope": name, **({"log": 1} if log else {})}
                   for ident, name, log in store.rows(_SQL_PLACES, asked)}
         for scope, place in places.items():
@@ -9906,7 +10297,7 @@ class _OwnIntake:
         """Sleep goes on where it was in the other store; a model makes its vectors."""
         read = [here for there, (here, _) in self.placed.items() if there <= self.read_to]
         with self.hippo.writing():
-            to = int(self.store.meta("learned_to", "0"))
+            to = self.store.mark("learned_to")
             if read and not self.store.row(f"SELECT 1 {SQL_UNREAD} AND uid NOT {SQL_IN}", to,
                                            to_json(sorted(self.uids))):
                 self.store.set_meta("learned_to", max(to, *read))
@@ -11129,6 +11520,11 @@ def _in_store(folder: str) -> Iterator[Finding]:
     shared = os.name != "nt" and (os.stat(folder).st_mode | os.lstat(path).st_mode) & 0o077
     yield _finding("permissions", "others can read it" if shared else "only its owner reads it", (
         shared, "problem", f"chmod 700 {folder}; chmod 600 {path}"))
+    for one in copies_told(folder):
+        if one["traces"] is None:
+            yield Finding("problem", "copies", f"damaged: {one['path']}", "remove it")
+    for path in kept_copies(folder, copies=False):
+        yield Finding("note", "set aside", path, "remove it when nothing in it is missed")
     try:
         with Hippocampus.open(folder, read_only=True, timeout_s=1.0) as hippo:
             yield from _of_brain(hippo)
@@ -11149,7 +11545,7 @@ def _of_brain(hippo: Hippocampus) -> Iterator[Finding]:
                   f"schema {SCHEMA_VERSION}, {store.path}")
     yield _finding("database", sound or f"not read through within {CHECK_S:g} s", (
         not sound, "note", "`realmemory check` takes the time it needs"), (
-        sound != "ok", "problem", "`realmemory restore newest --yes` brings the last copy back"))
+        sound != "ok", "problem", "`realmemory check --repair` says what can be had back"))
     yield _finding("last sleep", day_of(slept) if slept else "never", (
         traces > 20 and slept < now - 14 * DAY_S, "note", "`realmemory sleep`, or its hook"))
     last = "".join(f", last: {one_line(row[0] or '', 200)}" for row in failed[:1])
@@ -11632,10 +12028,23 @@ def _cmd_skill(call: _Call) -> Answer:
     return Answer({"name": call.options.skill, "text": text}, text)
 
 
-def _cmd_check(desk: Desk, _given: Mapping[str, Any]) -> Answer:
-    problems = desk.hippo.check()
-    return Answer({"problems": problems, "sound": not problems},
-                  "\n".join(problems) or f"{desk.hippo.store.path}: sound", int(bool(problems)))
+def _cmd_check(call: _Call) -> Answer:
+    o, folder = call.options, _folder(call.options)
+    path = os.path.join(folder, Store.FILE)
+    if not os.path.lexists(path):
+        raise NotFound(f"there is no store at {folder!r} yet")
+    if not o.repair:
+        with call.open().hippo as hippo:
+            problems = hippo.check()
+        return Answer({"problems": problems, "sound": not problems}, "\n".join(
+            [f"{path}:", *problems, "`realmemory check --repair` says what can be mended"] if
+            problems else [f"{path}: sound"]), int(bool(problems)))
+    would = not o.yes or o.dry_run
+    problems, done = repair(folder, dry_run=would)
+    return Answer({"problems": problems, "would" if would else "done": done}, "\n".join([
+        f"{path}:", *problems, *(("would: " if would else "") + line for line in done),
+        "add --yes to do it" if would else f"{path}: sound"] if problems else [f"{path}: sound"]),
+        int(bool(would and problems and not o.dry_run)))
 
 
 def _cmd_backup(desk: Desk, _given: Mapping[str, Any]) -> Answer:
@@ -11645,7 +12054,7 @@ def _cmd_backup(desk: Desk, _given: Mapping[str, Any]) -> Answer:
 
 def _cmd_restore(call: _Call) -> Answer:
     o, folder = call.options, _folder(call.options)
-    copies, url = backup_files(folder), o.litestream
+    url = o.litestream
     if o.list or not (o.copy or url):
         told = copies_told(folder)
         return Answer({"backups": told}, "\n".join(
@@ -11653,9 +12062,11 @@ def _cmd_restore(call: _Call) -> Answer:
                 "damaged" if one["traces"] is None else f"{one['traces']:,} traces")
             + f"  {one['path']}" for one in told) or "no copies in backups/")
     _require(not (url and o.copy), "give a copy or --litestream, not both")
-    path = url or (copies[-1] if o.copy == "newest" and copies else o.copy)
+    sound, bad = sound_copies(folder) if o.copy == "newest" else ([], [])
+    path = url or (sound[0] if sound else o.copy)
     if path == "newest":
-        raise NotFound(f"there is no copy in {folder!r}; `realmemory backup` makes one")
+        raise NotFound("; ".join([*bad, f"there is no sound copy in {folder!r}; `realmemory "
+                                  "backup` makes one"]))
     if asked := _unconfirmed(vars(o), f"restore {path} into {folder}, copying what is there first"):
         return asked
     import tempfile
@@ -11668,7 +12079,8 @@ def _cmd_restore(call: _Call) -> Answer:
                 safety = hippo.restore(source)
         except StoreDamaged:
             safety = replace_store(folder, source)
-    return Answer({"restored": path, "before": safety}, f"restored {path}; before that: {safety}")
+    return Answer({"restored": path, "before": safety, "passed_by": bad}, "\n".join(
+        [*bad, f"restored {path}; before that: {safety}"]))
 
 
 def _cmd_reembed(desk: Desk, given: Mapping[str, Any]) -> Answer:
@@ -11765,7 +12177,8 @@ COMMANDS = {
     "uninstall": _Command(_cmd_install, "the exact inverse", "client --scope --dry-run", "own"),
     "skill": _Command(_cmd_skill, "a SKILL.md for an agent", "skill --runtime", "own"),
     "doctor": _Command(_cmd_doctor, "what is wrong around the memory, and the way out", "", "own"),
-    "check": _Command(_cmd_check, "audit every invariant"),
+    "check": _Command(_cmd_check, "audit every invariant; mend what can be",
+                      "--repair --yes --dry-run", "own"),
     "backup": _Command(_cmd_backup, "copy the store", "", "made"),
     "restore": _Command(_cmd_restore, "bring a copy back",
                         "copy --litestream --list --yes --dry-run", "own"),
@@ -11828,9 +12241,10 @@ OPTIONS: dict[str, dict[str, Any]] = {      # as argparse takes them
     **{flag: {"action": "store_true", "help": text} for flag, text in {
         "--all-scopes": "every project", "--why": "show the evidence", "--yes": "do it",
         "--dry-run": "only say what would happen", "--strict": "exit 1 on failure even as a hook",
-        "--off": "no longer", "--list": "name the copies", "--sdk": "by the official SDK",
-        "--context": "the virtual context", "--everything": "all that is there",
-        "--pinned": "what is pinned, too", "--backups": "rewrite the copies, too"}.items()},
+        "--off": "no longer", "--repair": "mend, in a damaged file, too", "--list": "name copies",
+        "--sdk": "by the official SDK", "--context": "the virtual context",
+        "--everything": "all that is there", "--pinned": "what is pinned, too",
+        "--backups": "rewrite the copies, too"}.items()},
     "--force": {"action": "store_true", "dest": "force_new", "help": "pass the gate by"},
     "--superseded": {"action": "store_true", "dest": "include_superseded"}}
 
@@ -11980,7 +12394,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except (Exception, SystemExit) as error:
-        code = _failed(error, hook_like)
+        code = _failed(error, hook_like, options)
         if hook_like and code:
             said = (f"usage error: {' '.join(arguments)[:200]}" if isinstance(error, SystemExit)
                     else f"{command}: {type(error).__name__}: {error}")
@@ -11989,8 +12403,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
 
 
-def _failed(error: BaseException, hook_like: bool) -> int:
-    """Say on stderr what failed; the exit code.  Raises what only a bug can raise."""
+def _failed(error: BaseException, hook_like: bool, options: Any) -> int:
+    """Say on stderr what failed; the exit code.  Raises what only a bug can raise, unless the
+    store is damaged: then any value may be there."""
     if isinstance(error, SystemExit):   # argparse has spoken: --help, --version or a usage error
         return error.code if isinstance(error.code, int) else 2
     if isinstance(error, OSError) and error.errno in (errno.EPIPE, errno.ENOSPC):
@@ -11998,7 +12413,14 @@ def _failed(error: BaseException, hook_like: bool) -> int:
         if isinstance(error, BrokenPipeError):
             return 0 if hook_like else 1
     if not isinstance(error, (RealMemoryError, OSError)) and not hook_like:
-        raise error
+        try:
+            with Hippocampus.open(_folder(options), read_only=True) as hippo:
+                if not (wrong := hippo.check()):
+                    raise error
+            error = StoreDamaged(f"{hippo.store.path!r}: {'; '.join(wrong)}: `realmemory check "
+                                 f"--repair` says what can be mended ({error})")
+        except RealMemoryError:
+            raise error from None
     _print_error(str(error))
     return 1
 
