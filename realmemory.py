@@ -2519,7 +2519,8 @@ SQL_COUNTS = "SELECT (SELECT count(*) FROM traces), (SELECT coalesce(sum(n), 0) 
 SQL_WITHOUT_ROWID = "SELECT 1 FROM pragma_table_list WHERE name = ? AND wr"
 SQL_LAST = "SELECT seq FROM sqlite_sequence WHERE name = ?"
 SQL_COUNTED = "SELECT coalesce(sum(n), 0) FROM counts"
-SQL_FORGOTTEN = "SELECT json_extract(data, '$.id') FROM events WHERE op = 'forget'"
+SQL_FORGOTTEN = """SELECT j.value FROM events, json_tree(data) j WHERE op = 'forget'
+    AND (j.path = '$.ids' OR j.fullkey = '$.id')"""
 SQL_UNREAD = """FROM traces t WHERE id > ? AND scope_id IN (
     SELECT id FROM scopes WHERE log_of > 0)"""
 SQL_WORK = """SELECT 1 FROM events WHERE seq > ?
