@@ -360,10 +360,11 @@ def test_any_value_of_any_public_parameter_gets_an_answer_or_an_error_of_ours(ow
                 try:
                     method(**needed | {parameter.name: value})
                 except rm.RealMemoryError as error:
-                    assert len(str(error)) < 20_000
+                    if len(str(error)) > 5_000:
+                        failed.append((name, parameter.name, str(error)[:60], type(value)))
                 except Exception as error:  # what this is about
                     failed.append((name, parameter.name, type(error).__name__, type(value)))
-    assert failed == []
+    assert failed == [], failed
     assert hippo.check() == []
 
 
@@ -1797,7 +1798,8 @@ def test_any_message_is_read_without_an_error_into_a_handful_of_proposals(parts,
 
 
 @pytest.mark.parametrize("piece", [
-    "I prefer tea. ", "!", "“", '"', "и ", "today ", "```", "a, and ", "\n"])
+    "I prefer tea. ", "!", "“", '"', "и ", "today ", "```", "a, and ", "\n",
+    " ", "\t", ".  "])
 def test_a_long_message_is_read_in_linear_time(piece):
     start = time.perf_counter()
     assert len(rm.extracted([message(piece * (200_000 // len(piece)))])) <= rm.MOST_PROPOSALS
@@ -2578,6 +2580,23 @@ def test_repeating_a_planted_claim_gives_it_no_strength(hippo, clock):
     hippo.consolidate()
     assert ids(hippo.recall("release smoke tests").items) == [owned, planted]
     assert hippo.get(planted).kind == "episodic"
+
+
+@pytest.mark.parametrize("text", [
+    "".join(map(chr, range(0xac00, 0xd7a3))) * 90, " ".join(f"w{i:x}" for i in range(140_000)),
+    "x" * 10**6, "a/" * 500_000, "\\u0041%41&#x41;" * 60_000, "[" * 10**6, "a" + "\u0301" * 10**6,
+    "\n" * 999_999 + "a", " \n" * 500_000 + "a", "a@" * 500_000, "\ud83d x" * 300_000],
+    ids=["hangul", "words", "one word", "path", "escapes", "json", "marks", "newlines", "spaces",
+         "signs", "surrogates"])
+def test_a_megabyte_of_any_shape_is_kept_whole_and_found_by_its_ends(text, hippo):
+    ident, = put(hippo, f"The lighthouse log begins. {text} It ends with marmalade.")
+    assert hippo.get(ident).text.endswith("marmalade.") and len(hippo.get(ident).text) > 10**5
+    for cue in ("lighthouse log", "ends with marmalade"):
+        assert ids(hippo.recall(cue, min_confidence=0.0).items) == [ident]
+    assert hippo.recall(text).query == text and hippo.remember("A head. " + text[:19_000]).memory_id
+    assert sql(hippo.store.folder, "SELECT length(pointers) FROM events ORDER BY seq")[0][0] < 10**6
+    hippo.consolidate()
+    assert hippo.check() == []
 
 
 def test_a_long_text_is_kept_whole_and_an_endless_one_refused(hippo):
