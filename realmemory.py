@@ -191,7 +191,10 @@ class ModelMissing(StoreError):
 
 def _shown(value: object, limit: int = 80) -> str:
     """`repr(value)` cut to `limit` characters, for messages."""
-    text = repr(value)
+    try:
+        text = repr(value[:limit + 1] if isinstance(value, (str, bytes)) else value)
+    except (RecursionError, ValueError):        # nested too deeply, a number of too many digits
+        text = f"a {type(value).__name__}"
     return text if len(text) <= limit else text[:limit] + "..."
 
 
@@ -397,7 +400,7 @@ _TABLE = str.maketrans({
     "\u00c6": "AE", "\u0153": "oe", "\u0152": "OE", "\u0111": "d", "\u0110": "D"})
 
 # English, Russian, Spanish, German: +3.8 on LoCoMo, +3.5 on BEAM.  Not "may", "son", "die".
-ANALYSER = "3"  # version of what this section puts out: another one re-indexes
+ANALYSER = "4"  # version of what this section puts out: another one re-indexes
 STOP = frozenset("""
 a an the and or but if then so of to in on at by for from with about as into than that this these
 those there here it its is are was were be been being am do does did doing done have has had having
@@ -449,6 +452,9 @@ _ROMANCE = Regex("(.{3,}?)(?:[ai]miento|[ai]cion(?:es)?|adora?|mente|ando|[iy]en
 _SLAVIC = Regex("(.{3,}?)(?:(?:[ыиая]ми|[ое]го|[ое]му|[аяиь]я|[оеыи]й|[оеыиь]е|[уюиь]ю|[ыиоеая]м"
                 "|[ыиая]х|[ое]в|и(?:ями|ях|ем|ям|ей|и)|[аяоеуюиыьй]|л[аои]?|т[ьи]|[еиуюая]т|[еи]шь"
                 "|[еи]те)(?:ся|сь)?|ся|сь)")
+# What is analysed of a text that no hand wrote: so many different words (a novel has 20,000), and
+# signs of a word or unspaced run, from both ends.  The whole is stored and shown all the same.
+MOST_KINDS, MOST_SIGNS = 30_000, 10_000
 # Letters of a stem at most: with inflection off, the cap does a derivational stemmer's work in any
 # language (nation/national).  Snowball .788 / .579, this .789 / .575, no cap .779 / .572.
 _CAP = 6
@@ -548,6 +554,8 @@ def _identifier(token: str) -> tuple[str, ...]:
 
 def _expand(token: str) -> tuple[str, ...]:
     """The index terms of one token; a sign has none unless it is an emoji."""
+    if len(token) > MOST_SIGNS:
+        token = token[:MOST_SIGNS // 2] + token[-MOST_SIGNS // 2:]
     if _RUN.match(token):  # bigrams, and Han and Hangul signs singly for a one-sign cue
         run = _low(token)
         return (*(run[i:i + 2] for i in range(len(run) - 1)), *_WHOLE_SIGN.findall(run)) or (run,)
@@ -581,12 +589,22 @@ def terms(text: str) -> list[str]:
     return list(_terms(text))
 
 
+def _both_ends(found: list[str]) -> list[str]:
+    """All of a list of MOST_KINDS different strings or fewer, else its beginning and its end with
+    half as many each."""
+    if len(found) > MOST_KINDS < len(set(found)):
+        head, tail = (row.index([*islice(dict.fromkeys(row), MOST_KINDS // 2 + 1)][-1])
+                      for row in (found, found[::-1]))
+        return found[:head] + found[-tail:]
+    return found
+
+
 @lru_cache(4)  # a write analyses its text for the index, FTS5 and the gate
 def _terms(text: str) -> tuple[str, ...]:
-    found = tokens(text)
+    found = _both_ends(tokens(text))
     plain = text.isascii() and len(max(found, key=len, default="")) < 40
     look_up = _cached if plain else _look_up
-    return tuple([term for token in found for term in look_up(token)] or found)
+    return tuple(_both_ends([term for token in found for term in look_up(token)]) or found)
 
 
 def content(text: str) -> list[str]:
@@ -724,7 +742,9 @@ class CallableEmbedder:
     recommended_thresholds: Mapping[str, float] = {"background": 0.0, "related": 0.4}
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
-        said = list(function("dimension"))  # a function of texts sees nine letters here
+        said = function("dimension")  # a function of texts sees nine letters here
+        _require(isinstance(said, Iterable), f"the embedder returned {_shown(said)}, no numbers")
+        said = [*said]
         listed = bool(said) and hasattr(said[0], "__len__")
         self._function: Callable[[str], Any] = (
             lambda text: function([text])[0]) if listed else function
@@ -868,7 +888,8 @@ class VotingIndex:
     def settle(self) -> dict[tuple[int, int], array[int]]:
         """The pointers taken in by (scope, unit), sorted; from now on `load` returns them."""
         waiting, self._waiting = self._waiting, {}
-        return {(key >> UNIT_BITS, key & N_UNITS - 1): _add_pointers(array("I"), sorted(pointers))
+        return {(key >> UNIT_BITS, key & N_UNITS - 1): array("I", pointers) if len(pointers) == 1
+                else _add_pointers(array("I"), sorted(pointers))
                 for key, pointers in sorted(waiting.items())}
 
     def waiting(self) -> list[tuple[int, int]]:
@@ -1537,7 +1558,7 @@ def _vocabulary() -> tuple[dict[str, str], dict[str, list[str]]]:
     """The sign of each word of _VOCABULARY, of a beginning with its asterisk; the beginnings by
     their first three letters, the longest first."""
     rows = (row.split() for row in _VOCABULARY.translate(_LOOKS).split("|"))
-    known = {word: sign for sign, *words in rows for word in words}
+    known = {word: sign for sign, *words in rows for word in words} | _STOPS
     heads: dict[str, list[str]] = {}
     for word in sorted(known, key=len, reverse=True):
         if word[-1] == "*":
@@ -1564,15 +1585,15 @@ def _sign(word: str) -> str:
     """The sign of one folded word or mark; x for a word without one."""
     if "@" in word or "://" in word:
         return "@/"[:1 + (word[-1] in "/=?#")]
-    (known, heads), word = _vocabulary(), word.translate(_LOOKS)
+    (known, heads), word = _vocabulary(), word if word.isascii() else word.translate(_LOOKS)
     head = next(filter(word.startswith, heads.get(word[:3], ())), "")
-    return _STOPS.get(word) or known.get(word) or known.get(f"{head}*", "x")
+    return known.get(word) or (known[f"{head}*"] if head else "x")
 
 
 @lru_cache(1 << 14)
 def _signs(chunk: str) -> str:
     """The signs of what stands between two spaces."""
-    return "".join(map(_sign, _READ.findall(chunk)))
+    return _sign(chunk) if chunk.isalpha() else "".join(map(_sign, _READ.findall(chunk)))
 
 
 def _unmasked(text: str) -> str:
@@ -1754,7 +1775,12 @@ def taken_from(text: str, held: str) -> bool:
     return any(len(one) > 11 and one in whole for parts, whole in pairs for one in {*parts})
 
 
-@lru_cache(maxsize=1_024)
+def _is_line(value: object, most: int) -> bool:
+    """Whether a value is one line of 1 to `most` characters, without control characters."""
+    return isinstance(value, str) and 0 < len(value.strip()) <= most and (
+        not _CONTROL.search(value) and "\n" not in value)
+
+
 def scope_key(name: str) -> str:
     """What two spellings of one scope share: NFKC, case and separators folded.
 
@@ -1763,8 +1789,13 @@ def scope_key(name: str) -> str:
     >>> scope_key("My Project") == scope_key("my_project") == scope_key("MY-PROJECT")
     True
     """
-    _require(isinstance(name, str) and bool(name.strip()) and len(name) <= 200
-             and not _CONTROL.search(name) and "\n" not in name,
+    _require(isinstance(name, str), f"scope={_shown(name)}; give a name, or 'global'")
+    return _scope_key(name)
+
+
+@lru_cache(maxsize=1_024)
+def _scope_key(name: str) -> str:
+    _require(_is_line(name, 200),
              f"scope={_shown(name)}; give 1 to 200 characters on one line, or 'global'")
     folded = unicodedata.normalize("NFKC", storable(name)).casefold()
     return re.sub(r"[\s_-]+", "-", folded.strip())
@@ -2003,7 +2034,7 @@ _TAIL = Regex(r",? (?:(?:and|but|so) )?(?:(?:can|could|would) you|how (?:can|do|
 _FENCED = Regex(r"(?:```|~~~).*?(?:```|~~~|\Z)|^(?:[>|#]| {4}|\t).*$", re.S | re.M)
 _QUOTATION = Regex("“[^“”]*”|«[^«»]*»|\"[^\"\\n]*\"")
 _GREETING = Regex(r"\b(hi|hello|hey|hola)!", re.I)
-_BREAK = Regex(r"(?<=[.!?…])(?<!\b(?:Dr|Mr|St|.g|.e)\.)\s+|\s*\n\s*(?:(?:[-*•–]|\d{1,3}[.)])\s+)?")
+_BREAK = Regex(r"(?<=[.!?…])(?<!\b(?:Dr|Mr|St|.g|.e)\.)\s+|\n\s*(?:(?:[-*•–]|\d{1,3}[.)])\s+)?")
 
 
 def _units(text: str) -> Iterator[str]:
@@ -2011,10 +2042,10 @@ def _units(text: str) -> Iterator[str]:
     text = _QUOTATION.sub(lambda quote: "\0" if quote[0].count(" ") > 2 else quote[0],
                           _FENCED.sub("\n\0\n", text))
     told = False
-    for unit in filter(str.strip, _BREAK.split(_GREETING.sub(r"\1,", text))):
+    for unit in filter(None, map(str.strip, _BREAK.split(_GREETING.sub(r"\1,", text)))):
         if told and unit != "\0":
             return
-        head, unit = unit.rstrip()[-1] == ":", _TAIL.sub("", unit[:400])
+        head, unit = unit[-1] == ":", _TAIL.sub("", unit[:400])
         idle = bool(_IDLE.search(unit))
         told = "\0" not in unit and (head and (idle or not _OWN_HEAD.search(unit)) or bool(
             _TOLD.match(unit, _OPENER.match(unit).end())))
@@ -2141,13 +2172,17 @@ def add_impacts(into: dict[int, float], words: Sequence[str], weight: float, *,
                 by_length: bool = True) -> dict[int, float]:
     """`into`, {unit: impact}, with what some words leave: term frequency over length, the n-th of a
     word counting 1/n: said five times, a common one outvoted a rare one said once."""
-    length, seen = min(BODY_LONG, len(words)), dict[int, int]()
+    length = min(BODY_LONG, len(words))
     each = weight / (1 - BODY_B + BODY_B * length / BODY_MEAN) if by_length else weight
-    for word in words:
-        unit = unit_of(word)
-        seen[unit] = seen.get(unit, 0) + 1
-        into[unit] = into.get(unit, 0.0) + each / seen[unit]
+    for unit, n in Counter(map(unit_of, words)).items():
+        into[unit] = into.get(unit, 0.0) + each * _harmonic(n)
     return into
+
+
+@lru_cache(maxsize=1_024)
+def _harmonic(n: int) -> float:
+    """1 + 1/2 + ... + 1/n."""
+    return sum(1 / i for i in range(1, n + 1))
 
 
 @lru_cache(maxsize=512)
@@ -3875,7 +3910,8 @@ class _Brain:
     def mark_used(self, ids: Iterable[int]) -> None:
         """Note that traces which a hook had shown were used, in this session if it saw them."""
         self.store.run_many(SQL_USED, [
-            {"id": i, "session": self.session_id, "since": self.clock() - DAY_S} for i in ids])
+            {"id": i, "session": self.session_id, "since": self.clock() - DAY_S}
+            for i in id_list(ids, "ids")])
 
     def flush(self, timeout_s: float) -> None:
         """Write the waiting journal entries unless the lock can't be had in time."""
@@ -3932,9 +3968,26 @@ def linkable(rows: Iterable[sqlite3.Row]) -> list[tuple[int, int]]:
             if of_a == of_b or 1 in (of_a, of_b)]
 
 
+def path_given(path: object) -> str:
+    """A path as text; InvalidInput for what can name no file or folder."""
+    said = os.fspath(path) if isinstance(path, (str, os.PathLike)) else ""
+    with suppress(UnicodeEncodeError):
+        if isinstance(said, str) and said.strip() and b"\x00" not in os.fsencode(said):
+            return said
+    raise InvalidInput(f"path={_shown(path)} names no file or folder")
+
+
+def named_by(value: object, name: str, most: int = 2_000) -> str:
+    """The text of a name or number, free of secrets."""
+    said = value if isinstance(value, str) else _shown(value, most) if isinstance(
+        value, int) else None
+    _require(said is not None and len(said) <= most,
+             f"{name}={_shown(value)} is not a text of at most {most:,} characters")
+    return str(clean(said))
+
+
 def brain_folder(path: str, namespace: str | None) -> str:
     """The folder of a brain; a namespace is a folder of its own that no name can leave."""
-    _require(bool(path.strip()) and "\x00" not in path, f"path={_shown(path)} names no folder")
     try:
         path = os.path.abspath(os.path.expanduser(path))
     except OSError as error:
@@ -3956,23 +4009,28 @@ def id_list(value: object, name: str) -> tuple[int, ...]:
         value = re.findall(r"[^\s,;\[\]()]+", value)
     ids: list[int] = []
     for part in value if isinstance(value, Iterable) else [value]:
-        match = re.fullmatch(r"\s*[\"']?#?(\d{1,18})(\.0)?[\"']?\s*", str(part))
+        said = _shown(part) if isinstance(part, (int, list, tuple, dict)) else str(part)
+        match = re.fullmatch(r"\s*[\"']?#?(\d{1,18})(\.0)?[\"']?\s*", said)
         _require(match is not None and not isinstance(part, bool) and int(match[1]) > 0,
                  f"{name}: {_shown(part)} is not an id; ids are whole numbers like 12")
         ids.append(int(match[1]))  # type: ignore[index]
     return tuple(dict.fromkeys(ids))
 
 
+def _one_id(value: object, name: str) -> int:
+    ids = id_list(value, name)
+    _require(len(ids) == 1, f"{name}={_shown(value)} is not one id")
+    return ids[0]
+
+
+def _kind_given(kind: object) -> None:
+    _require(kind in (None, *KINDS), f"kind={_shown(kind)}; give one of {', '.join(KINDS)}")
+
+
 def listed(values: object, name: str) -> list[Any]:
     """A list of an iterable, or of one text; InvalidInput for the rest."""
     _require(isinstance(values, Iterable), f"{name}={_shown(values)} is no list")
     return [values] if isinstance(values, str) else [*values]       # type: ignore[misc]
-
-
-def _is_line(value: object, most: int) -> bool:
-    """Whether a value is one line of 1 to `most` characters, without control characters."""
-    return isinstance(value, str) and 0 < len(value.strip()) <= most and (
-        not _CONTROL.search(value) and "\n" not in value)
 
 
 def tag_list(tags: Iterable[str]) -> tuple[str, ...]:
@@ -3983,9 +4041,10 @@ def tag_list(tags: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted({clean(tag).strip() for tag in tags}))
 
 
-def _whole(value: object, name: str, high: int) -> None:
-    _require(isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= high,
-             f"{name}={_shown(value)} is not a whole number from 1 to {high}")
+def _whole(value: Any, name: str, high: int, low: int = 1) -> int:
+    _require(isinstance(value, int) and not isinstance(value, bool) and low <= value <= high,
+             f"{name}={_shown(value)} is not a whole number from {low} to {high}")
+    return int(value)
 
 
 def number_in(value: object, name: str, low: float, high: float) -> float:
@@ -4039,10 +4098,8 @@ def _source(given: Mapping[str, object]) -> dict[str, str | None]:
     for name, value in given.items():
         if value is None and name in named:
             continue
-        _require(name in named and isinstance(value, (str, int)) and len(str(value)) <= 2_000,
-                 f"{name}={_shown(value)}; {', '.join(named)} take a text of at most 2000 "
-                 "characters")
-        named[name] = clean(str(value)) or None
+        _require(name in named, f"{name}={_shown(value)}; there are {', '.join(named)}")
+        named[name] = named_by(value, name) or None
     return named
 
 
@@ -4142,7 +4199,6 @@ def _embedded(brain: _Brain, model: EmbeddingProvider, text: str, speaker: str |
 @lru_cache(64)
 def _scope_given(scope: str) -> str:
     """A scope's name, checked and free of secrets."""
-    scope_key(scope)
     scope_key(scope := clean(scope))
     return scope
 
@@ -4182,6 +4238,7 @@ def draft_of(brain: _Brain, text: Any = None, *, kind: str = "episodic",
     if kind not in KINDS or origin not in ORIGINS:
         raise InvalidInput(f"kind={_shown(kind)}, origin={_shown(origin)}; kinds are "
                            f"{', '.join(KINDS)}, origins {', '.join(ORIGINS)}")
+    scope_key(scope or GLOBAL)
     scope = _scope_given(scope or GLOBAL)
     named, about = _source(names), _plain_data(meta) if meta else {}
     session_id, model = named["session_id"] or brain.session_id, brain.model()
@@ -6137,8 +6194,11 @@ class Hippocampus(_Brain):
         """The brain in a folder, made if missing; `namespace` names a separate one inside it.
         `embedder` is "hashing" (default of a new store), "local", a provider, or a function of a
         text or of a list of texts.  A folder that can't be written is opened for reading."""
-        config = (config or MemoryConfig()).checked()
-        folder = brain_folder(os.fspath(path), namespace)
+        config = MemoryConfig() if config is None else config
+        _require(isinstance(config, MemoryConfig), f"config={_shown(config)} is no MemoryConfig")
+        config.checked()
+        number_in(timeout_s, "timeout_s", 0, 1e6)
+        folder = brain_folder(path_given(path), namespace)
         hippo = cls(TraceStore(folder, config, read_only=read_only, timeout_s=timeout_s), config,
                     clock or time.time)
         try:
@@ -6181,7 +6241,7 @@ class Hippocampus(_Brain):
     def remember_many(self, items: Iterable[str | Mapping[str, Any]]) -> list[WriteResult]:
         """`remember` each text or mapping of its arguments, a hundred (with a model one) to a
         transaction; those before an error stay."""
-        given, results = list(items), list[WriteResult]()
+        given, results = listed(items, "items"), list[WriteResult]()
         step = 1 if self.model() else 100  # a model reads what was said before
         for start in range(0, len(given), step):
             drafts = []
@@ -6324,12 +6384,12 @@ class Hippocampus(_Brain):
     def pin(self, memory_id: int, pinned: bool = True) -> Item:
         """Pin a trace (always in the brief, never fading) or unpin it."""
         with self.writing():
-            row = self._row(memory_id)
+            row, pinned = self._row(memory_id), bool(pinned)
             _require(not (pinned and row["quarantined"]), f"#{row['id']} is quarantined: untrusted "
                      "text can't be pinned")
             if pinned:
                 self._refuse_turn(row)
-            self.store.change(row["id"], pinned=bool(pinned))
+            self.store.change(row["id"], pinned=pinned)
             self.store.event(self.clock(), "pin", row["scope_id"], row["id"], {"pinned": pinned})
         return self.get(row["id"])
 
@@ -6344,7 +6404,7 @@ class Hippocampus(_Brain):
         `scope=None` sees global traces, a name that project's too.  `as_of` asks what was true at a
         time; `start` and `end` bound when it became true.  `min_confidence=0.0` switches abstention
         off.  `explain` also shows what was nearest of those `refused`, and why."""
-        _require(kind in (None, *KINDS), f"kind={_shown(kind)}; give one of {', '.join(KINDS)}")
+        _kind_given(kind)
         return _recalled(self, query, k=k, scope=scope, all_scopes=all_scopes, kind=kind,
                          tags=tag_list(tags), include_superseded=include_superseded, as_of=as_of,
                          start=start, end=end, min_confidence=min_confidence,
@@ -6360,10 +6420,11 @@ class Hippocampus(_Brain):
                before: int | None = None) -> list[Item]:
         """Traces newest first; page on by `before`, the last id seen."""
         _whole(limit, "limit", 10_000)
+        _kind_given(kind)
         return self._items(
             "kind = coalesce(?, kind) AND (? OR valid_to IS NULL) AND id < coalesce(?, id + 1) "
-            "ORDER BY id DESC LIMIT ?", kind, include_superseded, before, limit, scope=scope,
-            all_scopes=all_scopes, logs=False)
+            "ORDER BY id DESC LIMIT ?", kind, bool(include_superseded), None if before is None
+            else _one_id(before, "before"), limit, scope=scope, all_scopes=all_scopes, logs=False)
 
     def conversation(self, query: str, *, k: int = 10, scope: str | None = None,
                      roles: Iterable[str] = (), start: object = None,
@@ -6380,7 +6441,7 @@ class Hippocampus(_Brain):
         """A session's turns in order, tool calls in `meta`; of a global one if `scope` has none."""
         turns = self._items("session_id = ? AND scope_id IN (SELECT id FROM scopes WHERE log_of "
                             "> 0) ORDER BY scope_id = (SELECT id FROM scopes WHERE log_of = 1), id",
-                            clean(str(session_id)), scope=scope)
+                            named_by(session_id, "session_id"), scope=scope)
         return [turn for turn in turns if turn.scope == turns[0].scope]
 
     def written_since(self, since: object, *, scope: str | None = None,
@@ -6393,7 +6454,7 @@ class Hippocampus(_Brain):
     def lookup(self, key: str, *, scope: str | None = None) -> Item:
         """The current trace under a key, of the scope before global; NotFound where none stands."""
         found = self._items("key = ? AND valid_to IS NULL ORDER BY scope_id = 1",
-                            clean(str(key)).strip(), scope=scope)
+                            named_by(key, "key").strip(), scope=scope)
         if not found:
             raise NotFound(f"nothing stands under the key {_shown(key)} in {scope or GLOBAL!r}")
         return found[0]
@@ -6423,9 +6484,8 @@ class Hippocampus(_Brain):
         return {ident: found[ident] for ident in wanted}
 
     def _row(self, ident: object, scope: str | None = None, all_scopes: bool = True) -> sqlite3.Row:
-        rows = list(self._rows(ident, "memory_id", scope, all_scopes=all_scopes).values())
-        _require(len(rows) == 1, f"memory_id={_shown(ident)} is not one id")
-        return rows[0]
+        ident = _one_id(ident, "memory_id")
+        return self._rows(ident, "memory_id", scope, all_scopes=all_scopes)[ident]
 
     # --- sleeping ---
 
@@ -6463,20 +6523,22 @@ class Hippocampus(_Brain):
     def undo(self, sleep_id: int) -> tuple[int, list[str]]:
         """Take a sleep or merge back: (rows restored, what was left since it changed meanwhile)."""
         with self.writing():
-            return _undo(self, id_list(sleep_id, "sleep_id")[0])
+            return _undo(self, _one_id(sleep_id, "sleep_id"))
 
     def dream_log(self, limit: int = 10, *, scope: str | None = None,
                   all_scopes: bool = False) -> list[Dream]:
         """The latest sleeps and merges, newest first, with the changes in visible scopes."""
         with self.store.reading():
-            return _dreams(self, self.store.visible(scope, all_scopes), limit)
+            return _dreams(self, self.store.visible(scope, all_scopes),
+                           _whole(limit, "limit", 10**6, 0))
 
     # --- looking at itself ---
 
     def brief(self, scope: str | None = None, *, limit: int | None = None) -> str:
         """What a session should know at its start, within `limit` characters; "" for nothing."""
         with self.store.reading():
-            return _brief(self, scope, self.config.brief_chars if limit is None else limit)
+            return _brief(self, scope, self.config.brief_chars if limit is None else _whole(
+                limit, "limit", 10**9, 0))
 
     def report(self, scope: str | None = None, *, all_scopes: bool = False) -> dict[str, Any]:
         """How the memory behaved: growth, verdicts, latency, use, sleeps, configuration."""
@@ -6518,7 +6580,7 @@ class Hippocampus(_Brain):
 
     def restore(self, path: str) -> str:
         """Bring a copy back, after copying the present state; the path of that safety copy."""
-        if not os.path.isfile(path):
+        if not os.path.isfile(path_given(path)):
             raise NotFound(f"there is no copy {path!r}; `realmemory restore --list` names them")
         self._waiting.clear()  # its ids may mean other traces there
         safety = self.store.backup("before-restore", 0)
@@ -6917,6 +6979,11 @@ _BLOCK = """SELECT label, value, description, "limit", read_only, metadata, s.na
     WHERE scope_id = ? AND (label GLOB '/memories/*') = ?"""     # the memory tool's files: true
 
 
+def _label_given(label: object) -> None:
+    _require(isinstance(label, str) and re.fullmatch(r"\w[\w ./-]{0,99}", label) is not None,
+             f"label={_shown(label)}; give 1 to 100 letters, digits, dots, dashes or slashes")
+
+
 class CoreMemory:
     """The blocks that are always in a context: those of its scope, and the global ones.
 
@@ -6941,19 +7008,21 @@ class CoreMemory:
 
     def __getitem__(self, label: str) -> Block:
         found = self.blocks()
-        if label not in found:
-            raise NotFound(f"there is no block {label!r}; there are {', '.join(found)}")
+        if not isinstance(label, str) or label not in found:
+            raise NotFound(f"there is no block {_shown(label)}; there are {', '.join(found)}")
         return found[label]
 
     def put(self, label: str, **fields: Any) -> Block:
         """Make a block, or change fields: value, description, limit, read_only, metadata, and the
         scope, this one or global."""
+        _label_given(label)
         _require(fields.keys() <= set(Block._fields[1:]), f"{label}: there are no fields "
                  f"{_shown([*fields])}; there are {', '.join(Block._fields[1:])}")
         return self._write(label, lambda old: old._replace(**fields), made=True)
 
     def append(self, label: str, text: str, *, expected: str | None = None) -> Block:
         """Add a line to a block; with `expected`, only where its value is still this."""
+        _label_given(label)
         _require(isinstance(text, str) and bool(_VISIBLE.search(text)),
                  f"{label}: the text is blank; give a visible character")
         return self._write(label, lambda old: old._replace(
@@ -6962,6 +7031,7 @@ class CoreMemory:
     def replace(self, label: str, old_text: str, new_text: str, *,
                 expected: str | None = None) -> Block:
         """Change the one place of a block where `old_text` stands; "" takes it out."""
+        _label_given(label)
         _require(isinstance(old_text, str) and isinstance(new_text, str),
                  f"{label}: the old and the new text are texts")
 
@@ -7004,8 +7074,7 @@ class CoreMemory:
     def _write(self, label: str, change: Callable[[Block], Block], expected: str | None = None, *,
                model: bool = False, made: bool = False, trusted: bool = False) -> Block:
         """Change a block as it is now, in one transaction; by a `model` not a read-only one."""
-        _require(isinstance(label, str) and re.fullmatch(r"\w[\w ./-]{0,99}", label) is not None,
-                 f"label={_shown(label)}; give 1 to 100 letters, digits, dots, dashes or slashes")
+        _label_given(label)
         with self.hippo.writing():
             every = self.blocks()
             old = every.get(label) or (self._new(label) if made else self[label])
@@ -7182,9 +7251,8 @@ class MainContext:
         scope_key(scope or GLOBAL)
         self.hippo, self.scope = hippo, clean(scope or GLOBAL)
         self.core = CoreMemory(hippo, self.scope)
-        named = clean(str(session_id or ""))
+        named = named_by(session_id or "", "session_id", 200)
         self.session_id = named if named.strip() else hippo.session_id or os.urandom(6).hex()
-        _require(len(named) <= 200, f"session_id={_shown(named)} has more than 200 characters")
         self.cap, self.max_messages = max_main_context_tokens, max_messages or math.inf
         self._count, self._summariser = count_tokens, summariser
         self._room = min(self.cap * CORE_SHARE,     # for blocks and rules
@@ -8367,7 +8435,9 @@ def _file_path(path: str) -> str:
     '/memories/a/c'
     """
     from posixpath import normpath
-    _require(path.startswith(_FILES), f"Path must start with {_FILES}, got: {path}")
+    _require(isinstance(path, str) and path.startswith(_FILES),
+             f"Path must start with {_FILES}, got: "
+             f"{path if isinstance(path, str) else _shown(path)}")
     found = normpath(f"{_FILES}/{path[len(_FILES):]}")
     _require(f"{found}/".startswith(f"{_FILES}/"), f"Path {path} would escape {_FILES} directory")
     _require(not _CONTROL.search(found) and "\n" not in found, f"Path {_shown(path)} has control "
@@ -8458,12 +8528,15 @@ class MemoryFiles:
 
     def create(self, path: str, file_text: str) -> str:
         """Make a file, and the folders that lead to it."""
+        _require(isinstance(file_text, str), f"file_text={_shown(file_text)} is no text")
         self._make(_file_path(path), file_text, f"File {path} already exists")
         return f"File created successfully at: {path}"
 
     def str_replace(self, path: str, old_str: str, new_str: str) -> str:
         """Replace the one place where a text stands; the lines around it."""
         with self._editing(path) as (blocks, at, text):
+            _require(isinstance(old_str, str) and isinstance(new_str, str),
+                     f"old_str={_shown(old_str)} and new_str={_shown(new_str)} are texts")
             places = places_of(old_str, text)
             _require(bool(places), f"No replacement was performed, old_str `{old_str}` did not "
                      f"appear verbatim in {path}.")
@@ -8479,8 +8552,10 @@ class MemoryFiles:
         """Insert text after a line, 0 for the start."""
         with self._editing(path) as (blocks, at, text):
             lines = text.removesuffix("\n").split("\n") if text else []
-            _require(0 <= insert_line <= len(lines), f"Invalid `insert_line` parameter: "
-                     f"{insert_line}. It should be within the range [0, {len(lines)}].")
+            _require(isinstance(insert_line, int) and 0 <= insert_line <= len(lines), "Invalid "
+                     f"`insert_line` parameter: {_shown(insert_line)}. It "
+                     f"should be within the range [0, {len(lines)}].")
+            _require(isinstance(insert_text, str), f"insert_text={_shown(insert_text)} is no text")
             lines.insert(insert_line, insert_text.rstrip("\n"))
             self._save(blocks, at, "\n".join([*lines, *[""] * bool(lines[-1])]) or "\n")
         return f"The file {path} has been edited."
@@ -8603,7 +8678,7 @@ class AgentSession:
     def __init__(self, hippo: Hippocampus, session_id: str, *, scope: str | None = None,
                  session_settings: Any = None) -> None:
         self.hippo, self.scope, self.session_settings = hippo, scope or GLOBAL, session_settings
-        self.session_id = clean(str(session_id))[:200]
+        self.session_id = named_by(session_id, "session_id")[:200]
         _require(bool(scope_key(self.scope) and self.session_id.strip()), "session_id is blank")
 
     async def get_items(self, limit: int | None = None) -> list[Any]:
@@ -8936,6 +9011,8 @@ async def answer(text, model=None, path="./rm_data", session_id="session-1"):
 
 def skill_text(runtime: str = "python") -> str:
     """A SKILL.md that teaches an agent this memory, with a scaffold for one runtime."""
+    _require(runtime in [*_SCAFFOLDS], f"runtime={_shown(runtime)}; there are "
+             f"{', '.join(_SCAFFOLDS)}")
     code, entry = _SCAFFOLDS[runtime], {
         "command": sys.executable or "python3",
         "args": [os.path.abspath(__file__), "serve", "--tools", "context"]}
@@ -10493,6 +10570,7 @@ def import_from(hippo: Hippocampus, path: str, *, format: str | None = None,
     said.  `dry_run` does it all on a copy that is thrown away.  `progress(done, where)`.
     """
     _require(format in (None, *FORMATS), f"format={_shown(format)}; there are {', '.join(FORMATS)}")
+    path = path_given(path)
     if dry_run:
         import tempfile
         with tempfile.TemporaryDirectory(prefix="realmemory-dry-") as folder:
@@ -10549,7 +10627,7 @@ def export_to(hippo: Hippocampus, output: str | None, *, format: str = "realmemo
     """Write scopes (ids; none: those that `scope` sees) in a format to a file or into a folder; the
     text where no output is named."""
     writers = {name: row.write for name, row in FORMATS.items() if row.write}
-    _require(format in writers,
+    _require(format in [*writers],
              f"format={_shown(format)} can't be written; there are {', '.join(writers)}")
     _require(bool(output) or format != "claude",
              "the format 'claude' is a folder of files; name it by --output")
@@ -10557,9 +10635,9 @@ def export_to(hippo: Hippocampus, output: str | None, *, format: str = "realmemo
         pieces = writers[format](hippo, scopes or hippo.store.visible(scope, False, logs=True),
                                  scope or GLOBAL)
         if format == "claude":
-            _write_folder(str(output), dict(pieces))
+            _write_folder(path_given(output), dict(pieces))
         elif output:
-            _write_file(output, pieces)
+            _write_file(path_given(output), pieces)
         return output or "".join(pieces)
 
 
@@ -10620,7 +10698,7 @@ _SQL_SCOPES = """SELECT s.name, (SELECT coalesce(sum(n), 0) FROM counts WHERE sc
 def rename_project(hippo: Hippocampus, old: str, new: str) -> bool:
     """Give a project another name; where that is another project, merge it into that one (True),
     after a copy.  Aliases, conversations, blocks and votes follow."""
-    store, name = hippo.store, clean(new).strip()
+    store, name = hippo.store, clean(new).strip() if scope_key(new) else ""
     _require(GLOBAL not in (scope_key(old), scope_key(new)), "global is no project; move single "
              "traces there: `realmemory move ID --to global`")
     with store.reading():

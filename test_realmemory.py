@@ -14,6 +14,7 @@ import ast
 import base64
 import hashlib
 import io
+import inspect
 import json
 import math
 import os
@@ -323,6 +324,60 @@ def test_a_wrong_argument_is_refused_by_name_and_changes_nothing(case, hippo, al
     assert message[0] not in "'\"" and len(message) < 400
     assert [word for word in words.split() if word not in message] == []
     assert sql(alone, state) == before
+
+
+DEEP = []
+for _ in range(5_000):
+    DEEP = [DEEP]
+HOSTILE_VALUES = [
+    None, True, 0, -1, 2**31, 2**63, 10**5_000, 1.5, math.nan, -math.inf, 1j, "", " ", "12 ", "#12",
+    "\uff11\uff12", "x" * 3_000, "\ud800", "a\0b", "\n", "CON", "a:b", "../x", b"\xff", [], {},
+    [None], [[1]], [2**63], {"a": 1}, {"x": math.nan}, DEEP, object(), len, iter([1]), datetime.min,
+    datetime.max.replace(tzinfo=timezone(timedelta(hours=-14))), "0001-01-01", "2024-02-30",
+    "9999-12-31T23:59:59-14:00", Ellipsis, slice(1), "'; DROP TABLE traces;--", '"', "NEAR(",
+    "9" * 5_000]
+GIVEN = {"memory_id": 1, "memory_ids": [1], "old_id": 1, "reward": 0.5, "since": 0, "sleep_id": 1,
+         "ids": [1, 2], "path": "/nowhere/x", "role": "user", "label": "human", "name": "persona"}
+FILE = "/memories/a.txt"
+FILES = {"path": FILE, "old_path": FILE, "insert_line": 0,
+         "command": {"command": "view", "path": FILE}}
+# What takes no text of strangers, or a function of the caller's whose failures are the caller's.
+OWN = {"close", "open", "writing", "settle_embedder", "erased", "flush", "note", "model", "session",
+       "refuse_moved", "thresholds", "reembed", "merged", "call"}
+PUBLIC = {"Hippocampus": lambda h: h, "MainContext": lambda h: rm.MainContext(h, "s1"),
+          "CoreMemory": lambda h: rm.MainContext(h, "s1").core, "MemoryFiles": rm.MemoryFiles}
+
+
+@pytest.mark.parametrize("owner", PUBLIC)
+def test_any_value_of_any_public_parameter_gets_an_answer_or_an_error_of_ours(owner, hippo):
+    put(hippo, "The gateway listens on port 8443", "The ferry leaves at nine")
+    target, failed = PUBLIC[owner](hippo), []
+    for name in [name for name in dir(target) if name[0] != "_" and name not in OWN]:
+        method = inspect.unwrap(getattr(target, name))
+        if not callable(method) or isinstance(method, type):
+            continue
+        parameters = inspect.signature(method).parameters.values()
+        needed = {p.name: (FILES if owner == "MemoryFiles" else GIVEN).get(p.name, "gateway")
+                  for p in parameters if p.default is p.empty and p.kind is not p.VAR_KEYWORD}
+        for parameter in parameters:
+            for value in HOSTILE_VALUES if parameter.kind is not parameter.VAR_KEYWORD else ():
+                try:
+                    method(**needed | {parameter.name: value})
+                except rm.RealMemoryError as error:
+                    if len(str(error)) > 30_000:  # the file contract repeats a path
+                        failed.append((name, parameter.name, str(error)[:60], type(value)))
+                except Exception as error:  # what this is about
+                    failed.append((name, parameter.name, type(error).__name__, type(value)))
+    assert failed == [], failed
+    assert hippo.check() == []
+
+
+@pytest.mark.parametrize("value", [DEEP, object(), 1j, b"x", None, 10**5_000, "a\0b", "\ud800"],
+                         ids=lambda value: type(value).__name__)
+def test_what_names_no_file_is_refused_in_words_by_all_that_take_a_path(value, hippo):
+    for call in (Hippocampus.open, hippo.restore, lambda path: rm.import_from(hippo, path)):
+        with pytest.raises(rm.RealMemoryError, match="path="):
+            call(value)
 
 
 # === 3. Configuration ===
@@ -1748,7 +1803,8 @@ def test_any_message_is_read_without_an_error_into_a_handful_of_proposals(parts,
 
 
 @pytest.mark.parametrize("piece", [
-    "I prefer tea. ", "!", "“", '"', "и ", "today ", "```", "a, and ", "\n"])
+    "I prefer tea. ", "!", "“", '"', "и ", "today ", "```", "a, and ", "\n",
+    " ", "\t", ".  "])
 def test_a_long_message_is_read_in_linear_time(piece):
     start = time.perf_counter()
     assert len(rm.extracted([message(piece * (200_000 // len(piece)))])) <= rm.MOST_PROPOSALS
@@ -2795,6 +2851,23 @@ def test_repeating_a_planted_claim_gives_it_no_strength(hippo, clock):
     hippo.consolidate()
     assert ids(hippo.recall("release smoke tests").items) == [owned, planted]
     assert hippo.get(planted).kind == "episodic"
+
+
+@pytest.mark.parametrize("text", [
+    "".join(map(chr, range(0xac00, 0xd7a3))) * 90, " ".join(f"w{i:x}" for i in range(140_000)),
+    "x" * 10**6, "a/" * 500_000, "\\u0041%41&#x41;" * 60_000, "[" * 10**6, "a" + "\u0301" * 10**6,
+    "\n" * 999_999 + "a", " \n" * 500_000 + "a", "a@" * 500_000, "\ud83d x" * 300_000],
+    ids=["hangul", "words", "one word", "path", "escapes", "json", "marks", "newlines", "spaces",
+         "signs", "surrogates"])
+def test_a_megabyte_of_any_shape_is_kept_whole_and_found_by_its_ends(text, hippo):
+    ident, = put(hippo, f"The lighthouse log begins. {text} It ends with marmalade.")
+    assert hippo.get(ident).text.endswith("marmalade.") and len(hippo.get(ident).text) > 10**5
+    for cue in ("lighthouse log", "ends with marmalade"):
+        assert ids(hippo.recall(cue, min_confidence=0.0).items) == [ident]
+    assert hippo.recall(text).query == text and hippo.remember("A head. " + text[:19_000]).memory_id
+    assert sql(hippo.store.folder, "SELECT length(pointers) FROM events ORDER BY seq")[0][0] < 10**6
+    hippo.consolidate()
+    assert hippo.check() == []
 
 
 def test_a_long_text_is_kept_whole_and_an_endless_one_refused(hippo):
