@@ -13,8 +13,8 @@ from __future__ import annotations
 import ast
 import base64
 import hashlib
-import io
 import inspect
+import io
 import json
 import math
 import os
