@@ -394,10 +394,11 @@ _TABLE = str.maketrans({
     **dict.fromkeys("\u2010\u2011\u2012\u2013\u2212", "-"), "\u2014": " ", "\u2026": " ",
     **dict.fromkeys("\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\ufe0e\ufe0f\ufeff", None),
     "\u0131": "i", "\u00f8": "o", "\u00d8": "O", "\u0142": "l", "\u0141": "L", "\u00e6": "ae",
-    "\u00c6": "AE", "\u0153": "oe", "\u0152": "OE", "\u0111": "d", "\u0110": "D"})
+    "\u00c6": "AE", "\u0153": "oe", "\u0152": "OE", "\u0111": "d", "\u0110": "D",
+    "\u00fe": "th", "\u00de": "TH", "\u00f0": "d", "\u00d0": "D"})
 
 # English, Russian, Spanish, German: +3.8 on LoCoMo, +3.5 on BEAM.  Not "may", "son", "die".
-ANALYSER = "3"  # version of what this section puts out: another one re-indexes
+ANALYSER = "4"  # version of what this section puts out: another one re-indexes
 STOP = frozenset("""
 a an the and or but if then so of to in on at by for from with about as into than that this these
 those there here it its is are was were be been being am do does did doing done have has had having
@@ -532,17 +533,19 @@ def _numeral(token: str) -> tuple[str, ...]:
 
 
 def _identifier(token: str) -> tuple[str, ...]:
-    """An identifier and its compound segments without joints, and its parts' stems."""
+    """An identifier and its compound segments without joints, these as plain words, too (on-call
+    is oncall), and its parts' stems.  What becomes a stop word without joints is none: R&D, U.S."""
     if _VERSION.fullmatch(token):  # v2.3.1 is 2.3.1, too
         return (token.lower(), *_numeral(token[1:]))
     found, whole = list[str](), ""
     for segment in _SEGMENT.split(token if token.isascii() else _bare(token)):
         parts = [part.lower() for part in _PART.findall(segment)]
-        whole += "".join(parts)
-        if len(parts) > 1:
-            found.append("".join(parts)[:64])
+        joined = "".join(parts)[:64]
+        whole += joined
+        if len(parts) > 1 and joined not in STOP:
+            found += [joined, stem(joined)] if joined.isalpha() else [joined]
         found += [p if p.isdigit() else stem(p) for p in parts if len(p) > 1 or p.isdigit()]
-    whole = (whole or token)[:64]
+    whole = f"{whole}'" if whole in STOP else (whole or token)[:64]
     return tuple(found) if whole in found else (whole, *found)
 
 
@@ -1750,7 +1753,6 @@ def taken_from(text: str, held: str) -> bool:
     return any(len(one) > 11 and one in whole for parts, whole in pairs for one in {*parts})
 
 
-@lru_cache(maxsize=1_024)
 def scope_key(name: str) -> str:
     """What two spellings of one scope share: NFKC, case and separators folded.
 
@@ -1759,9 +1761,15 @@ def scope_key(name: str) -> str:
     >>> scope_key("My Project") == scope_key("my_project") == scope_key("MY-PROJECT")
     True
     """
-    _require(isinstance(name, str) and bool(name.strip()) and len(name) <= 200
-             and not _CONTROL.search(name) and "\n" not in name,
+    _require(isinstance(name, str) and bool(key := _scope_key(name)),
              f"scope={_shown(name)}; give 1 to 200 characters on one line, or 'global'")
+    return key
+
+
+@lru_cache(maxsize=1_024)
+def _scope_key(name: str) -> str:
+    if len(name) > 200 or _CONTROL.search(name) or "\n" in name or not name.strip():
+        return ""
     folded = unicodedata.normalize("NFKC", storable(name)).casefold()
     return re.sub(r"[\s_-]+", "-", folded.strip())
 
@@ -2102,6 +2110,8 @@ USER = 2.5                          # factor of user turns in a user/assistant c
 UNTRUSTED, DOUBTED = 0.9, 0.5       # factors of tool, web, file and import origins; quarantine
 SALAD = 0.3                         # factor of a text of such an origin that only lists words
 IN_ORDER = 0.2                      # weight of the cue's words standing in its order
+AS_WRITTEN = 0.05                   # weight of those that stand there with their signs: .NET, $HOME
+LISTED = 1_500                      # characters from which a list of a trusted origin is doubted
 GRAMS = 0.2                         # weight of the cue's letter 4-grams found in a text
 MEANING = 0.2                       # weight of a model's lift beside votes scaled to 1
 LIFT_BEFORE, LIFT_AFTER = 0.2, 0.4  # share of a short turn before, and after, in a trace's lift
@@ -2130,6 +2140,7 @@ ASKS_ASSISTANT = Regex(
     rf"|you(?:'ve| have|'d| had)? (?:(?:{_TELLS})e?d|said|told|g[ai]ven?)"
     r"|your (?:advice|recommendation|suggestion|answer|proposal))", re.I)
 _SENTENCE_END = Regex(r"(?<=[.!?;])\s+|(?<=[\u3002\uff01\uff1f])|\n+")
+_BETWEEN = Regex(r"[\s,;\"]+|[.:!?]+(?=\s|$)")
 _MONTHS = [*dict.fromkeys(_MONTH_STEMS.values())]
 
 
@@ -2222,6 +2233,11 @@ def in_order(cue: Sequence[str], text: Sequence[str]) -> float:
     """Share of a cue's neighbouring term pairs, stop words among them, that stand so in a text."""
     pairs, there = (list(zip(words, words[1:], strict=False)) for words in (cue, text))
     return sum(map(set(there).__contains__, pairs)) / (len(pairs) or 1)
+
+
+def as_written(text: str) -> str:
+    """The text in small letters, its words as they are but for marks between them, in spaces."""
+    return f" {' '.join(_BETWEEN.split(text.lower()))} "
 
 
 def chance(weights: Sequence[float], evidence: Sequence[float], less: float = 0.0) -> float:
@@ -2331,14 +2347,15 @@ def speaker_factors(cue: Cue, speakers: Iterable[str | None]) -> dict[str, float
 
 def word_salad(text: str) -> bool:
     """Whether a text lists words to be found by them instead of saying something: 20 of them with
-    hardly a function word, and no marks between or the same ones again and again."""
-    every = terms(text)
-    own = [term for term in every if term not in STOP]
+    hardly a function word, and no marks between, the same ones again and again, or of 200 all
+    between commas or few and no figures."""
+    every = [t.lower() for t in tokens(text) if t[0].isalnum() and not _RUN.match(t)]
+    own = [word for word in every if word not in STOP]
     marks = len(re.findall(r"[^\w\s]", text))
     return len(every) >= 20 and len(own) > 0.7 * len(every) and (
-        25 * marks < len(every) or len(own) < 100 and 3 * len(set(own)) < 2 * len(own))
-
-
+        25 * marks < len(every) or len(own) < 100 and 3 * len(set(own)) < 2 * len(own)
+        or len(own) >= 200 and (2 * text.count(",") > len(own) or (
+            3 * len(set(own)) < len(own) and not re.search(r"\d", text))))
 
 
 # === 14. SQL and migrations =======================================================================
@@ -2478,6 +2495,8 @@ SQL_BEFORE = "SELECT id, substr(text, 1, 2000), prev_id FROM traces WHERE id = ?
 SQL_AFTER = "SELECT id, substr(text, 1, 2000), id FROM traces WHERE prev_id = ?"
 SQL_LESSONS = """SELECT trace_id, text FROM variants WHERE origin = 'cue'
     AND trace_id IN (SELECT value FROM json_each(?))"""
+SQL_MARK = """SELECT CAST(value AS INTEGER) FROM db_meta WHERE key = ?
+    AND CAST(value AS INTEGER) <= (SELECT max(seq) FROM sqlite_sequence)"""
 SQL_CONFLICTS = """SELECT l.src, l.dst, l.kind
     FROM links l JOIN traces a ON a.id = l.src JOIN traces b ON b.id = l.dst
     WHERE l.kind IN ('update', 'contradiction') AND l.src IN (SELECT value FROM json_each(:ids))
@@ -2788,6 +2807,10 @@ class Store:
     def meta(self, key: str, default: str = "") -> str:
         """A value of db_meta."""
         return str(self.value("SELECT value FROM db_meta WHERE key = ?", key) or default)
+
+    def mark(self, key: str) -> int:
+        """The id up to which some work was done; 0 where it is none, or none that was given yet."""
+        return int(self.value(SQL_MARK, key) or 0)
 
     def set_meta(self, key: str, value: object) -> None:
         """Set a value of db_meta."""
@@ -3125,7 +3148,7 @@ class TraceStore(Store):
         self._version, self._retired = -1, None  # an interrupted look starts over
         self._scopes.clear()
         self._counts.clear()
-        folded, epoch = int(self.meta("folded", "0")), self.meta("epoch")
+        folded, epoch = self.mark("folded"), self.meta("epoch")
         if epoch != self._epoch or self.seen < 0:
             self._forget_cache()
             self._epoch = epoch
@@ -3154,7 +3177,7 @@ class TraceStore(Store):
 
     def fold(self) -> int:
         """Move the pointers that wait in the change log into the postings; how many rows moved."""
-        moved, last = self._waiting, int(self.meta("folded_to", "0"))
+        moved, last = self._waiting, self.mark("folded_to")
         if not moved:
             return 0
         rows: dict[tuple[int, int, int], list[int]] = {}
@@ -3379,7 +3402,7 @@ class TraceStore(Store):
         """Enter the next `most` traces' terms into FTS5."""
         if not self.has_fts:
             return
-        heard = int(self.meta("heard", "0"))
+        heard = self.mark("heard")
         if heard < 0:  # what was forgotten without FTS5 is still in there
             self.run("INSERT INTO heard_terms(heard_terms) VALUES('delete-all')")
         rows = self.rows("SELECT id, text FROM traces WHERE id > ? ORDER BY id LIMIT ?", heard,
@@ -3390,7 +3413,7 @@ class TraceStore(Store):
 
     def unhear(self, ident: int, text: str, instead: str = "") -> None:
         """Take a trace's terms out of FTS5, if they are in, and put others in their place."""
-        if ident <= int(self.meta("heard", "0")):
+        if ident <= self.mark("heard"):
             if self.has_fts:
                 self.run("INSERT INTO heard_terms(heard_terms, rowid, terms) "
                          "VALUES('delete', ?, ?)", ident, " ".join(terms(text)))
@@ -3403,7 +3426,7 @@ class TraceStore(Store):
     def phrase(self, phrase: Sequence[str], scopes: Sequence[int]) -> list[int]:
         """Ids of up to 200 traces that hold these analysed terms in a row: FTS5 knows those that
         it has heard of; of the others, those that hold the terms are read."""
-        heard = int(self.meta("heard", "0")) if self.has_fts else -1
+        heard = self.mark("heard") if self.has_fts else -1
         wanted, found = " ".join(phrase[:32]), list[int]()
         if wanted and heard > 0:
             found = [row[0] for row in self.rows(SQL_PHRASE, _phrase_of(wanted), to_json(scopes))]
@@ -3957,7 +3980,8 @@ def draft_of(brain: _Brain, text: Any = None, *, kind: str = "episodic",
     if kind not in KINDS or origin not in ORIGINS:
         raise InvalidInput(f"kind={_shown(kind)}, origin={_shown(origin)}; kinds are "
                            f"{', '.join(KINDS)}, origins {', '.join(ORIGINS)}")
-    scope = _scope_given(scope or GLOBAL)
+    scope_key(scope := scope or GLOBAL)
+    scope = _scope_given(scope)
     named, about = _source(names), _plain_data(meta) if meta else {}
     session_id, model = named["session_id"] or brain.session_id, brain.model()
     doubt = next(filter(None, map(suspicion, filter(None, (text, *named.values())))), "")
@@ -4293,10 +4317,14 @@ class _Recall:
         """(term, rarity, buckets) of the cue; of a long one only the most telling terms."""
         buckets = {word: [self.store.index.bucket(scope, unit_of(word)) for scope in self.filled]
                    for word in self.cue.words}
-        # An identifier that no trace spells so is known by its parts.
+        # An identifier that no trace spells so is known by its parts, parts that none has by the
+        # whole; what nobody said before a colon is a label.
+        labels = {word for label in re.findall(r"([^\W\d]\w*):+(?=\w)", self.cue.text[:2_000])
+                  for word in content(label)}
         told = [(w, rarity(self._pointers(unit_of(w)) // POINTERS_PER_HOLDER, self.total), held)
-                for w, held in buckets.items() if any(held) or not any(
-                    w != part and w.startswith(part) for part in buckets)]
+                for w, held in buckets.items() if any(held) or w not in labels and not any(
+                    w != other and (w.startswith(other) or other.startswith(w) and any(there))
+                    for other, there in buckets.items())]
         if len(told) > CUE_TERMS:
             unknown = rarity(0, self.total)
             known = [one for one in told if one[1] < unknown] or told
@@ -4422,14 +4450,15 @@ class _Recall:
     def _reread(self, best: Sequence[_Hit]) -> None:
         """Weigh the best hits by retention, the first of them by letters and order as well."""
         asked = self.cue.text[:2_000]
-        every = terms(asked)
+        every, written = terms(asked), as_written(asked).split()
         grams = {word[i:i + 4] for word in set(re.findall(r"\w{4,}", asked.lower())) - STOP
                  for i in range(len(word) - 3)} if self.config.use_cosine else set()
         for rank, hit in enumerate(best):
             if self.config.use_decay:
                 hit.score *= 0.9 + 0.1 * self.retained(hit.row)
             if rank < BEST:
-                listed = hit.row["origin"] not in TRUSTED and word_salad(hit.row["text"][:2_000])
+                listed = (hit.row["origin"] not in TRUSTED or len(hit.row["text"]) > LISTED
+                          ) and word_salad(hit.row["text"][:2_000])
                 hit.trust = SALAD if listed else 1.0
                 hit.score *= hit.trust
                 text = hit.row["text"][:1_000].lower()
@@ -4437,6 +4466,15 @@ class _Recall:
                 hit.score *= 1 + GRAMS * shared / (len(grams) or 1)
             if rank < 10:
                 hit.score *= 1 + IN_ORDER * in_order(every, terms(hit.row["text"][:2_000]))
+                text = as_written(text)
+                same = sum(f" {word} " in text for word in written)
+                hit.score *= 1 + AS_WRITTEN * same / (len(written) or 1)
+        rows = {hit.row["id"]: hit for hit in best}
+        for pair in self.store.rows(SQL_CONFLICTS, ids=to_json(list(rows))):
+            said, other = sorted((rows[pair[0]], rows[pair[1]]), key=lambda hit: (
+                hit.row["origin"] != "user" or hit.row["quarantined"]))
+            if said.row["origin"] == "user" != other.row["origin"]:  # whose word goes first
+                other.score = min(other.score, 0.99 * said.score)
 
     def judge(self, hit: _Hit) -> None:
         """Fill in coverage, meaning and both chances."""
@@ -5100,8 +5138,8 @@ def _changed(store: TraceStore, at: float, what: str, acts: Mapping[str, list[_C
 
 def _has_work(store: TraceStore) -> bool:
     with store.reading():
-        return store.row(SQL_WORK, int(store.meta("slept", "0"))) is not None or store.row(
-            f"SELECT 1 {SQL_UNREAD} LIMIT 1", int(store.meta("learned_to", "0"))) is not None
+        return store.row(SQL_WORK, store.mark("slept")) is not None or store.row(
+            f"SELECT 1 {SQL_UNREAD} LIMIT 1", store.mark("learned_to")) is not None
 
 
 HEARD_AT_ONCE = 4_000  # traces that one sleep enters into FTS5: .3 s
@@ -5119,7 +5157,7 @@ def _turns_to_read(brain: _Brain) -> tuple[list[Item], int]:
     """The turns that no sleep has read, oldest first, and the id up to which these are all."""
     turns = records(brain, brain.store.rows(
         f"{SQL_TRACE.replace('FROM traces t', SQL_UNREAD)} ORDER BY id LIMIT ?",
-        int(brain.store.meta("learned_to", "0")), TURNS_AT_ONCE))
+        brain.store.mark("learned_to"), TURNS_AT_ONCE))
     newest = brain.store.value("SELECT coalesce(max(id), 0) FROM traces")
     return turns, turns[-1].memory_id if len(turns) == TURNS_AT_ONCE else newest
 
@@ -5248,7 +5286,7 @@ def _rewordings(store: TraceStore) -> list[_Change]:
     rows = store.rows(
         "SELECT g.id, t.id FROM traces t JOIN traces g ON g.id = t.gist_id AND g.scope_id = "
         "t.scope_id WHERE t.id > ? AND t.valid_to IS NULL AND g.valid_to IS NULL AND "
-        "t.quarantined = 0", int(store.meta("proposed_to", "0")))
+        "t.quarantined = 0", store.mark("proposed_to"))
     store.set_meta("proposed_to", store.value("SELECT coalesce(max(id), 0) FROM traces"))
     return [(tuple(row), [], list(row)) for row in rows]
 
@@ -5334,6 +5372,7 @@ def _dreams(brain: _Brain, scopes: Sequence[int], limit: int) -> list[Dream]:
 # What a session opens with, what the memory did over time, and an audit of every invariant.  The
 # brief reads a few index entries, so that it costs the same at 200 and at 100,000 traces.
 
+BIG = 1_000  # characters of a text that is more than a fact or rule
 _LABEL = {"procedural": "rule", "semantic": "fact", "episodic": "episode"}  # in the brief's order
 
 
@@ -5363,9 +5402,15 @@ def _brief(brain: _Brain, scope: str | None, limit: int) -> str:
     places: dict[int, sqlite3.Row] = {}  # rewordings of one fact share a line
     for row in chosen:
         places.setdefault(row["gist_id"] or row["id"], row)
-    late = store.overshown(places.values())
-    for row in sorted(places.values(), key=lambda row: row["id"] in late):
+    late, spare = store.overshown(places.values()), room // 2
+    rows = sorted(places.values(), key=lambda row: row["id"] in late)
+    for at, row in enumerate(rows):
         line = note_line(row, room)
+        if at < len(places) and len(row["text"]) > BIG and not row["pinned"]:
+            spare -= len(line)
+            if spare < 0:  # whole documents leave half the room to others
+                rows.append(row)
+                continue
         room -= len(line) + 1
         if room < 0:
             break
@@ -5509,7 +5554,7 @@ def _problems(store: TraceStore) -> list[str]:
     broken = [row[0] for row in store.rows("PRAGMA integrity_check(20)") if row[0] != "ok"]
     numbers = {words: len(store.rows(f"SELECT 1 FROM {rows}")) for words, rows in _AUDIT.items()}
     lost = unheard = 0
-    heard = int(store.meta("heard", "0")) if store.has_fts else 0
+    heard = store.mark("heard") if store.has_fts else 0
     for ident, scope, text in store.rows("SELECT id, scope_id, text FROM traces ORDER BY id DESC "
                                          "LIMIT 2000"):
         words = content(text)[:8]
@@ -5776,7 +5821,7 @@ class Hippocampus(_Brain):
                 return None
             newest = backup_files(self.store.folder)[-1:]
             if self.config.backups_keep and not any(
-                    time.time() - os.path.getmtime(path) < copy_after_s for path in newest):
+                    0 <= time.time() - os.path.getmtime(path) < copy_after_s for path in newest):
                 self.store.backup("sleep", self.config.backups_keep)
             with self.store.reading():
                 turns, read_to = _turns_to_read(self)
@@ -8685,7 +8730,7 @@ class _Hook:
             os.unlink(beside)
         rows = self.store.rows("SELECT seq, at, json_extract(data, '$.error') AS error FROM events "
                                "WHERE op = 'hook_error' AND seq > ? ORDER BY seq",
-                               int(self.store.meta("failures_told", "0")))
+                               self.store.mark("failures_told"))
         if not rows:
             return ""
         *_, last = rows
@@ -9416,7 +9461,7 @@ def own_lines(hippo: Hippocampus, scopes: Sequence[int]) -> Iterator[dict[str, A
         ids = {row[0] for row in store.rows(f"SELECT id FROM traces WHERE scope_id {SQL_IN}",
                                             asked)}
         yield {"type": "realmemory", "version": 1, "read_to": store.value(
-            _SQL_READ_TO, int(store.meta("learned_to", "0")), asked)}
+            _SQL_READ_TO, store.mark("learned_to"), asked)}
         places = {ident: {"scope": name, **({"log": 1} if log else {})}
                   for ident, name, log in store.rows(_SQL_PLACES, asked)}
         for scope, place in places.items():
@@ -9603,7 +9648,7 @@ class _OwnIntake:
         """Sleep goes on where it was in the other store; a model makes its vectors."""
         read = [here for there, (here, _) in self.placed.items() if there <= self.read_to]
         with self.hippo.writing():
-            to = int(self.store.meta("learned_to", "0"))
+            to = self.store.mark("learned_to")
             if read and not self.store.row(f"SELECT 1 {SQL_UNREAD} AND uid NOT {SQL_IN}", to,
                                            to_json(sorted(self.uids))):
                 self.store.set_meta("learned_to", max(to, *read))
@@ -10114,6 +10159,8 @@ def call_tool(desk: Callable[[], Desk], name: object, given: object,
         text = tool.answer(target, checked).text
         if unknown := sorted(set(given) - set(tool.properties) - {"request_heartbeat"}):
             text += f"\n(ignored unknown arguments: {_shown(unknown)})"
+        text += "".join(f"\n({name} is {checked[name]} at most)" for name in ("k", "top_k") if
+                        checked.get(name) == ARGUMENTS[name]["maximum"] != given[name])
     except RealMemoryError as error:
         text, failed = f"{error.code}: {error}", True
     return {"content": [{"type": "text", "text": text}], "isError": failed}
@@ -10167,7 +10214,7 @@ class McpServer:
     @staticmethod
     def _parsed(line: bytes) -> dict[str, Any]:
         try:
-            message = json.loads(line.decode("utf-8"), parse_constant=int)   # refuses NaN
+            message = json.loads(line.decode("utf-8-sig"), parse_constant=int)   # refuses NaN
         except (ValueError, RecursionError):
             raise _RpcError(-32700, "not a line of UTF-8 JSON") from None
         if not isinstance(message, dict):
