@@ -533,17 +533,16 @@ def _numeral(token: str) -> tuple[str, ...]:
 
 
 def _identifier(token: str) -> tuple[str, ...]:
-    """An identifier and its compound segments without joints, these as plain words, too (on-call
-    is oncall), and its parts' stems.  What becomes a stop word without joints is none: R&D, U.S."""
+    """An identifier and its compound segments without joints, and its parts' stems.  What would be
+    a stop word without joints is none: R&D, U.S."""
     if _VERSION.fullmatch(token):  # v2.3.1 is 2.3.1, too
         return (token.lower(), *_numeral(token[1:]))
     found, whole = list[str](), ""
     for segment in _SEGMENT.split(token if token.isascii() else _bare(token)):
         parts = [part.lower() for part in _PART.findall(segment)]
-        joined = "".join(parts)[:64]
-        whole += joined
-        if len(parts) > 1 and joined not in STOP:
-            found += [joined, stem(joined)] if joined.isalpha() else [joined]
+        whole += "".join(parts)
+        if len(parts) > 1 and (joined := "".join(parts)) not in STOP:
+            found.append(joined[:64])
         found += [p if p.isdigit() else stem(p) for p in parts if len(p) > 1 or p.isdigit()]
     whole = f"{whole}'" if whole in STOP else (whole or token)[:64]
     return tuple(found) if whole in found else (whole, *found)
@@ -4315,16 +4314,17 @@ class _Recall:
 
     def _told(self) -> list[tuple[str, float, list[array[int]]]]:
         """(term, rarity, buckets) of the cue; of a long one only the most telling terms."""
+        joined = [word for word in re.findall(r"[^\W\d_]{7,}", fold(self.cue.text[:2_000]))
+                  if stem(word) in self.cue.words and word.startswith(stem(word))]
         buckets = {word: [self.store.index.bucket(scope, unit_of(word)) for scope in self.filled]
-                   for word in self.cue.words}
-        # An identifier that no trace spells so is known by its parts, parts that none has by the
-        # whole; what nobody said before a colon is a label.
+                   for word in (*self.cue.words, *joined)}  # multitenant may stand as multi-tenant
+        # An identifier that no trace spells so is known by its parts; what stands before a colon
+        # and nobody said is a label.
         labels = {word for label in re.findall(r"([^\W\d]\w*):+(?=\w)", self.cue.text[:2_000])
                   for word in content(label)}
         told = [(w, rarity(self._pointers(unit_of(w)) // POINTERS_PER_HOLDER, self.total), held)
                 for w, held in buckets.items() if any(held) or w not in labels and not any(
-                    w != other and (w.startswith(other) or other.startswith(w) and any(there))
-                    for other, there in buckets.items())]
+                    w != part and w.startswith(part) for part in buckets)]
         if len(told) > CUE_TERMS:
             unknown = rarity(0, self.total)
             known = [one for one in told if one[1] < unknown] or told
