@@ -257,6 +257,48 @@ def test_the_project_is_one_module_without_dependencies():
     assert [name for name in wanted if not (HERE / name).is_file()] == []
 
 
+CASES = {                           # kinds of faults that memories were reported for: their tests
+    "query syntax": "any_spelling by_itself hard_text cue_that_nothing_answers short_exact_cue",
+    "tokens": "any_spelling with_signs forms_of_a_word differ_by_a_sign stop_word",
+    "unicode and bytes": "hard_text is_stable_and_composed sqlite_would_choke harmless_line "
+                         "lone_surrogate valid_utf_8",
+    "concurrency": "eight_processes two_processes_writing twelve_processes twenty_writes "
+                   "twelve_requests",
+    "durability": "killed_twenty_times full_disk can_not_be_written spoilt_store odd_paths",
+    "backup": "self_contained copies_stay_within killed_while_it_copies no_copy_can_be_made "
+              "a_copy_from_the_future",
+    "duplicates": "differ_in_a_number only_what_says_the_same one_template another_language "
+                  "twelve_processes",
+    "revising": "current_fact terse_correction chain_of_revisions true_again makes_no_row",
+    "consolidation": "sixty_nights performs_none two_projects_are_never copes_with_one_trace "
+                     "killed_while_it_copies",
+    "scope": "whole_names no_surface_shows quiet_project odd_project_name no_scope_means",
+    "time": "broken_time on_every_host mark_from_the_future recency_breaks",
+    "MCP over stdio": "line_that_is_no_request json_with_warnings code_points_in_every_locale "
+                      "ends_with_its_client huge_texts three_megabytes",
+    "MCP arguments": "bad_argument_is k_counts understood_as_list wrong_argument k_that_is_cut",
+    "hooks": "whatever_is_piped_in reads_its_folder locked_or_broken brief_fed_back",
+    "brief": "how_many_more whole_documents closes_the_briefs brief_of_nothing",
+    "poisoning": "planted_instructions endless_list planted_claim users_word looks_like_a_secret "
+                 "poisoning_suite",
+    "secrets": "secret_never_reaches less_obvious_field looks_like_a_secret forgetting_leaves",
+    "report": "loads_and_runs_nothing real_browser no_control_character large_store",
+    "file system": "its_owner_alone no_namespace begin_with_a_dash whole_names owner_only",
+    "schema": "newer_or_foreign same_moment without_fts5 migration_is_one",
+    "full text": "forgetting_leaves behind_its_back written_without_fts5 mixed_work",
+    "tiers": "never_for_rules_and_pinned exactly_once block_over_its_limit pages_and_citations",
+    "rewards": "infinite_reward wrong_argument rewards_count rewarded_trace_rises count_once",
+    "platforms": "hard_text any_name every_locale without_one_nothing",
+    "integrity": "behind_its_back forged_rows"}
+
+
+def test_each_kind_of_reported_fault_has_its_tests():
+    names = re.findall(r"^def (test_\w+)", Path(__file__).read_text(encoding="utf-8"), re.M)
+    assert len(CASES) == 25 and [(kind, words) for kind, told in CASES.items()
+                                 for words in told.split()
+                                 if not any(words in name for name in names)] == []
+
+
 # === 2. Errors ===
 
 WRONG_CALLS = {                     # a call, the builtin it is caught as, words of its message
@@ -2322,6 +2364,21 @@ def test_check_finds_what_was_changed_behind_its_back(change, words, hippo, alon
     assert hippo.recall("sails spruce grain").items and hippo.report()
     put(hippo, "One more line for the log")
     assert hippo.consolidate()
+
+
+def test_forged_rows_and_missing_ones_break_nothing(hippo, alone):
+    put(hippo, *(f"Pier {n} is let to the {name} family" for n, name in enumerate(
+        ["Ruiz", "Petrov", "Okafor", "Lund", "Sato"])))
+    hippo.consolidate()
+    columns = "uid, scope_id, kind, origin, created_at, strength, n_words, whole"
+    sql(alone, "DELETE FROM traces WHERE id IN (3, 5)", "INSERT INTO traces(text, " + columns
+        + ") SELECT 'Pier 9 is let to nobody', uid + 1, " + columns[5:] + " FROM traces LIMIT 1",
+        "UPDATE traces SET text = 'Pier 0 is let to the Kato family', created_at = 0 WHERE id = 1")
+    assert hippo.recall("which pier is let to the Lund family?").items[0].memory_id == 4
+    assert put(hippo, "Pier 6 is let to the Vega family") and hippo.consolidate() is not None
+    assert hippo.check() and hippo.brief() and hippo.report() and hippo.introspect()
+    said_of_it = " ".join((HERE / "README.md").read_text(encoding="utf-8").split())
+    assert "Tamper evidence: who can edit the database file can change what is" in said_of_it
 
 
 @pytest.mark.parametrize("namespace", ["../../evil", "/etc/x", "a/b", "CON", ".hidden", "x" * 300,
@@ -8531,6 +8588,39 @@ def test_a_bad_argument_is_an_error_result_that_names_it_and_the_way_out(
 def test_k_counts_memories_in_every_spelling_and_never_dumps_the_store(crowd, k, n):
     text = crowd.good("recall", query="harbour berth", k=k).split("Came along by association")[0]
     assert len(re.findall(r"^#\d+ ", text, re.M)) == n
+
+
+HARD_TEXTS = [                      # a text, a cue that means it, how it is kept where not as given
+    ("Wasn't the crane's permit (no. 7/B) \"expired\"?", "who's got the crane's permit, 7/B?"),
+    ("The C++ binding leaks", "C++ binding"), ("The C# binding does not leak", "C# binding"),
+    ("Rates: 12 kg/h via lib/scale.py, flag scale::fast_mode", "lib/scale.py"),
+    ("--yes is implied on pier four", "--yes implied"), ("-rf is refused", "-rf refused"),
+    ("用户偏好深色主题", "深色主题"), ("倉庫は木曜に閉まる", "倉庫 木曜"),
+    ("Каюта номер СЕМЬ", "каюта семь"),
+    ("Família 👨‍👩‍👧 e می‌شود ❤️", "familia"), ("الرصيف الشرقي مغلق", "الرصيف"),
+    ("Ｄｅｃｋ＿Ｐｌａｎ ﬁnal", "DECK_PLAN final"), ("E\u0301tage N\u0303o", "étage ño"),
+    ("D:\\new\\table\\u0041 and \\\\nas02\\pub$", "D:\\new\\table"),
+    ("100 % of _x_ * 2", "100 % _x_"),
+    ("cut in half \ud83d here", "cut in half", "cut in half \ufffd here"),
+    ("nul\x00\x00 inside", "nul inside", "nul inside")]
+
+
+@pytest.mark.parametrize("way", ["api", "command line", "tools", "hook"])
+def test_a_hard_text_is_kept_and_found_whichever_way_it_comes_in(way, hippo, cli, fire, home):
+    with Wire(home) as wire:
+        remember, first = {
+            "api": (hippo.remember, lambda cue: said(hippo, cue)[0]),
+            "command line": (lambda text: cli("remember", "--", text), lambda cue: cli(
+                "recall", "--json", "--", cue).json()["items"][0]["text"]),
+            "tools": (lambda text: wire.good("memorize", text=text), lambda cue: wire.good(
+                "recall", query=cue).split("  | ")[1].split("\n")[0]),
+            "hook": (lambda text: fire("prompt", session=text[:3], prompt=text),
+                     lambda cue: hippo.conversation(cue).items[0].text)}[way]
+        for text, *_ in HARD_TEXTS:
+            remember(text)
+        for text, cue, *kept in HARD_TEXTS:
+            assert first(cue) == (kept or [text])[0], cue
+    assert hippo.check() == []
 
 
 def test_a_k_that_is_cut_to_the_maximum_says_so(crowd):
