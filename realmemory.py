@@ -3402,7 +3402,7 @@ class TraceStore(Store):
         if not self.has_fts:
             return
         heard = self.mark("heard")
-        if heard < 0:  # what was forgotten without FTS5 is still in there
+        if heard <= 0:  # what was forgotten without FTS5, or all, may still be in there
             self.run("INSERT INTO heard_terms(heard_terms) VALUES('delete-all')")
         rows = self.rows("SELECT id, text FROM traces WHERE id > ? ORDER BY id LIMIT ?", heard,
                          most)
@@ -4469,12 +4469,12 @@ class _Recall:
                 text = as_written(text)
                 same = sum(f" {word} " in text for word in written)
                 hit.score *= 1 + AS_WRITTEN * same / (len(written) or 1)
-        rows = {hit.row["id"]: hit for hit in best}
-        for pair in self.store.rows(SQL_CONFLICTS, ids=to_json(list(rows))):
-            said, other = sorted((rows[pair[0]], rows[pair[1]]), key=lambda hit: (
-                hit.row["origin"] != "user" or hit.row["quarantined"]))
-            if said.row["origin"] == "user" != other.row["origin"]:  # whose word goes first
-                other.score = min(other.score, 0.99 * said.score)
+        hits = {hit.row["id"]: hit for hit in best}
+        for one, two, _ in self.store.rows(SQL_CONFLICTS, ids=to_json(list(hits))):
+            for said, other in ((hits[one], hits[two]), (hits[two], hits[one])):
+                if said.row["origin"] == "user" != other.row["origin"] and (
+                        not said.row["quarantined"]):  # a user's word goes first
+                    other.score = min(other.score, 0.99 * said.score)
 
     def judge(self, hit: _Hit) -> None:
         """Fill in coverage, meaning and both chances."""
