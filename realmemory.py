@@ -10062,6 +10062,11 @@ def _cmd_import(desk: Desk, given: Mapping[str, Any]) -> Answer:
     return Answer({**done._asdict(), "dry_run": dry}, "\n".join(lines), int(dry and asked))
 
 
+def _escaped(told: str) -> str:
+    """JSON in which no sign of a text acts on a terminal."""
+    return str(_CONTROL.sub(lambda match: json.dumps(match[0])[1:-1], told))
+
+
 def _cmd_export(desk: Desk, given: Mapping[str, Any]) -> Answer:
     store, project, output = desk.hippo.store, given.get("project"), given["output"]
     name, scope = given["format"] or "realmemory", desk.scope(project)
@@ -10077,7 +10082,7 @@ def _cmd_export(desk: Desk, given: Mapping[str, Any]) -> Answer:
                      scopes=seen)
     also = f"; {left:,} traces of other scopes left out (--all-scopes)" if left else ""
     return Answer({"output": told, "format": name, "left_out": left}, f"written to {told} as "
-                  f"{name}{also}") if output else Answer(None, told.removesuffix("\n"))
+                  f"{name}{also}") if output else Answer(None, _escaped(told.removesuffix("\n")))
 
 
 def _cmd_move(desk: Desk, given: Mapping[str, Any]) -> Answer:
@@ -11205,7 +11210,7 @@ class _Call(Record):
         if target and answer.data is not None:
             text = json.dumps(answer.data, ensure_ascii=False, indent=2, sort_keys=True,
                               default=lambda o: o._asdict() if isinstance(o, Record) else str(o))
-            text = _CONTROL.sub(lambda match: json.dumps(match[0])[1:-1], text)
+            text = _escaped(text)
         elif self.hook and self.options.command == "sleep":
             text = ""                   # a hook's output is read by a model
         if isinstance(target, str):

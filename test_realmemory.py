@@ -1647,7 +1647,8 @@ def test_no_control_character_or_forged_structure_reaches_a_terminal(hippo, cli)
     hippo.consolidate()
     for command in (["recall", "buoy report", "--why"], ["brief"], ["list"], ["show", 1],
                     ["show", 2], ["report"], ["dream-log"], ["introspect"],
-                    ["recall", "--json", "buoy"], ["remember", "Buoy eight \x1b[2J"],
+                    ["recall", "--json", "buoy"], ["export"], ["export", "--format", "letta"],
+                    ["remember", "Buoy eight \x1b[2J"],
                     ["forget", 2, "--dry-run"]):
         ran = cli(*command)
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]",
