@@ -397,7 +397,8 @@ _TABLE = str.maketrans({
     **dict.fromkeys("\u2010\u2011\u2012\u2013\u2212", "-"), "\u2014": " ", "\u2026": " ",
     **dict.fromkeys("\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\ufe0e\ufe0f\ufeff", None),
     "\u0131": "i", "\u00f8": "o", "\u00d8": "O", "\u0142": "l", "\u0141": "L", "\u00e6": "ae",
-    "\u00c6": "AE", "\u0153": "oe", "\u0152": "OE", "\u0111": "d", "\u0110": "D"})
+    "\u00c6": "AE", "\u0153": "oe", "\u0152": "OE", "\u0111": "d", "\u0110": "D",
+    "\u00fe": "th", "\u00de": "TH", "\u00f0": "d", "\u00d0": "D"})
 
 # English, Russian, Spanish, German: +3.8 on LoCoMo, +3.5 on BEAM.  Not "may", "son", "die".
 ANALYSER = "4"  # version of what this section puts out: another one re-indexes
@@ -538,17 +539,18 @@ def _numeral(token: str) -> tuple[str, ...]:
 
 
 def _identifier(token: str) -> tuple[str, ...]:
-    """An identifier and its compound segments without joints, and its parts' stems."""
+    """An identifier and its compound segments without joints, and its parts' stems.  What would be
+    a stop word without joints is none: R&D, U.S."""
     if _VERSION.fullmatch(token):  # v2.3.1 is 2.3.1, too
         return (token.lower(), *_numeral(token[1:]))
     found, whole = list[str](), ""
     for segment in _SEGMENT.split(token if token.isascii() else _bare(token)):
         parts = [part.lower() for part in _PART.findall(segment)]
         whole += "".join(parts)
-        if len(parts) > 1:
-            found.append("".join(parts)[:64])
+        if len(parts) > 1 and (joined := "".join(parts)) not in STOP:
+            found.append(joined[:64])
         found += [p if p.isdigit() else stem(p) for p in parts if len(p) > 1 or p.isdigit()]
-    whole = (whole or token)[:64]
+    whole = f"{whole}'" if whole in STOP else (whole or token)[:64]
     return tuple(found) if whole in found else (whole, *found)
 
 
@@ -1789,14 +1791,15 @@ def scope_key(name: str) -> str:
     >>> scope_key("My Project") == scope_key("my_project") == scope_key("MY-PROJECT")
     True
     """
-    _require(isinstance(name, str), f"scope={_shown(name)}; give a name, or 'global'")
-    return _scope_key(name)
+    _require(isinstance(name, str) and bool(key := _scope_key(name)),
+             f"scope={_shown(name)}; give 1 to 200 characters on one line, or 'global'")
+    return key
 
 
 @lru_cache(maxsize=1_024)
 def _scope_key(name: str) -> str:
-    _require(_is_line(name, 200),
-             f"scope={_shown(name)}; give 1 to 200 characters on one line, or 'global'")
+    if not _is_line(name, 200):
+        return ""
     folded = unicodedata.normalize("NFKC", storable(name)).casefold()
     return re.sub(r"[\s_-]+", "-", folded.strip())
 
@@ -2137,6 +2140,8 @@ USER = 2.5                          # factor of user turns in a user/assistant c
 UNTRUSTED, DOUBTED = 0.9, 0.5       # factors of tool, web, file and import origins; quarantine
 SALAD = 0.3                         # factor of a text of such an origin that only lists words
 IN_ORDER = 0.2                      # weight of the cue's words standing in its order
+AS_WRITTEN = 0.05                   # weight of those that stand there with their signs: .NET, $HOME
+LISTED = 1_500                      # characters from which a list of a trusted origin is doubted
 GRAMS = 0.2                         # weight of the cue's letter 4-grams found in a text
 MEANING = 0.2                       # weight of a model's lift beside votes scaled to 1
 LIFT_BEFORE, LIFT_AFTER = 0.2, 0.4  # share of a short turn before, and after, in a trace's lift
@@ -2165,6 +2170,7 @@ ASKS_ASSISTANT = Regex(
     rf"|you(?:'ve| have|'d| had)? (?:(?:{_TELLS})e?d|said|told|g[ai]ven?)"
     r"|your (?:advice|recommendation|suggestion|answer|proposal))", re.I)
 _SENTENCE_END = Regex(r"(?<=[.!?;])\s+|(?<=[\u3002\uff01\uff1f])|\n+")
+_BETWEEN = Regex(r"[\s,;\"]+|[.:!?]+(?=\s|$)")
 _MONTHS = [*dict.fromkeys(_MONTH_STEMS.values())]
 
 
@@ -2261,6 +2267,11 @@ def in_order(cue: Sequence[str], text: Sequence[str]) -> float:
     """Share of a cue's neighbouring term pairs, stop words among them, that stand so in a text."""
     pairs, there = (list(zip(words, words[1:], strict=False)) for words in (cue, text))
     return sum(map(set(there).__contains__, pairs)) / (len(pairs) or 1)
+
+
+def as_written(text: str) -> str:
+    """The text in small letters, its words as they are but for marks between them, in spaces."""
+    return f" {' '.join(_BETWEEN.split(text.lower()))} "
 
 
 def chance(weights: Sequence[float], evidence: Sequence[float], less: float = 0.0) -> float:
@@ -2370,14 +2381,15 @@ def speaker_factors(cue: Cue, speakers: Iterable[str | None]) -> dict[str, float
 
 def word_salad(text: str) -> bool:
     """Whether a text lists words to be found by them instead of saying something: 20 of them with
-    hardly a function word, and no marks between or the same ones again and again."""
-    every = terms(text)
-    own = [term for term in every if term not in STOP]
+    hardly a function word, and no marks between, the same ones again and again, or of 200 all
+    between commas or few and no figures."""
+    every = [t.lower() for t in tokens(text) if t[0].isalnum() and not _RUN.match(t)]
+    own = [word for word in every if word not in STOP]
     marks = len(re.findall(r"[^\w\s]", text))
     return len(every) >= 20 and len(own) > 0.7 * len(every) and (
-        25 * marks < len(every) or len(own) < 100 and 3 * len(set(own)) < 2 * len(own))
-
-
+        25 * marks < len(every) or len(own) < 100 and 3 * len(set(own)) < 2 * len(own)
+        or len(own) >= 200 and (2 * text.count(",") > len(own) or (
+            3 * len(set(own)) < len(own) and not re.search(r"\d", text))))
 
 
 # === 14. SQL and migrations =======================================================================
@@ -2514,6 +2526,8 @@ SQL_BEFORE = "SELECT id, substr(text, 1, 2000), prev_id FROM traces WHERE id = ?
 SQL_AFTER = "SELECT id, substr(text, 1, 2000), id FROM traces WHERE prev_id = ?"
 SQL_LESSONS = """SELECT trace_id, text FROM variants WHERE origin = 'cue'
     AND trace_id IN (SELECT value FROM json_each(?))"""
+SQL_MARK = """SELECT CAST(value AS INTEGER) FROM db_meta WHERE key = ?
+    AND CAST(value AS INTEGER) <= (SELECT max(seq) FROM sqlite_sequence)"""
 SQL_CONFLICTS = """SELECT l.src, l.dst, l.kind
     FROM links l JOIN traces a ON a.id = l.src JOIN traces b ON b.id = l.dst
     WHERE l.kind IN ('update', 'contradiction') AND l.src IN (SELECT value FROM json_each(:ids))
@@ -2868,8 +2882,8 @@ class Store:
         return str(self.value("SELECT value FROM db_meta WHERE key = ?", key) or default)
 
     def mark(self, key: str) -> int:
-        """A number of db_meta; 0 where it is none."""
-        return int(self.value("SELECT CAST(value AS INTEGER) FROM db_meta WHERE key = ?", key) or 0)
+        """The id up to which some work was done; 0 where it is none, or none that was given yet."""
+        return int(self.value(SQL_MARK, key) or 0)
 
     def set_meta(self, key: str, value: object) -> None:
         """Set a value of db_meta."""
@@ -3640,7 +3654,7 @@ class TraceStore(Store):
         if not self.has_fts:
             return
         heard = self.mark("heard")
-        if heard < 0:  # what was forgotten without FTS5 is still in there
+        if heard <= 0:  # what was forgotten without FTS5, or all, may still be in there
             self.run("INSERT INTO heard_terms(heard_terms) VALUES('delete-all')")
         rows = self.rows("SELECT id, text FROM traces WHERE id > ? ORDER BY id LIMIT ?", heard,
                          most)
@@ -4238,8 +4252,8 @@ def draft_of(brain: _Brain, text: Any = None, *, kind: str = "episodic",
     if kind not in KINDS or origin not in ORIGINS:
         raise InvalidInput(f"kind={_shown(kind)}, origin={_shown(origin)}; kinds are "
                            f"{', '.join(KINDS)}, origins {', '.join(ORIGINS)}")
-    scope_key(scope or GLOBAL)
-    scope = _scope_given(scope or GLOBAL)
+    scope_key(scope := scope or GLOBAL)
+    scope = _scope_given(scope)
     named, about = _source(names), _plain_data(meta) if meta else {}
     session_id, model = named["session_id"] or brain.session_id, brain.model()
     doubt = next(filter(None, map(suspicion, filter(None, (text, *named.values())))), "")
@@ -4573,11 +4587,16 @@ class _Recall:
 
     def _told(self) -> list[tuple[str, float, list[array[int]]]]:
         """(term, rarity, buckets) of the cue; of a long one only the most telling terms."""
+        joined = [word for word in re.findall(r"[^\W\d_]{7,}", fold(self.cue.text[:2_000]))
+                  if stem(word) in self.cue.words and word.startswith(stem(word))]
         buckets = {word: [self.store.index.bucket(scope, unit_of(word)) for scope in self.filled]
-                   for word in self.cue.words}
-        # An identifier that no trace spells so is known by its parts.
+                   for word in (*self.cue.words, *joined)}  # multitenant may stand as multi-tenant
+        # An identifier that no trace spells so is known by its parts; what stands before a colon
+        # and nobody said is a label.
+        labels = {word for label in re.findall(r"([^\W\d]\w*):+(?=\w)", self.cue.text[:2_000])
+                  for word in content(label)}
         told = [(w, rarity(self._pointers(unit_of(w)) // POINTERS_PER_HOLDER, self.total), held)
-                for w, held in buckets.items() if any(held) or not any(
+                for w, held in buckets.items() if any(held) or w not in labels and not any(
                     w != part and w.startswith(part) for part in buckets)]
         if len(told) > CUE_TERMS:
             unknown = rarity(0, self.total)
@@ -4704,14 +4723,15 @@ class _Recall:
     def _reread(self, best: Sequence[_Hit]) -> None:
         """Weigh the best hits by retention, the first of them by letters and order as well."""
         asked = self.cue.text[:2_000]
-        every = terms(asked)
+        every, written = terms(asked), as_written(asked).split()
         grams = {word[i:i + 4] for word in set(re.findall(r"\w{4,}", asked.lower())) - STOP
                  for i in range(len(word) - 3)} if self.config.use_cosine else set()
         for rank, hit in enumerate(best):
             if self.config.use_decay:
                 hit.score *= 0.9 + 0.1 * self.retained(hit.row)
             if rank < BEST:
-                listed = hit.row["origin"] not in TRUSTED and word_salad(hit.row["text"][:2_000])
+                listed = (hit.row["origin"] not in TRUSTED or len(hit.row["text"]) > LISTED
+                          ) and word_salad(hit.row["text"][:2_000])
                 hit.trust = SALAD if listed else 1.0
                 hit.score *= hit.trust
                 text = hit.row["text"][:1_000].lower()
@@ -4719,6 +4739,15 @@ class _Recall:
                 hit.score *= 1 + GRAMS * shared / (len(grams) or 1)
             if rank < 10:
                 hit.score *= 1 + IN_ORDER * in_order(every, terms(hit.row["text"][:2_000]))
+                text = as_written(text)
+                same = sum(f" {word} " in text for word in written)
+                hit.score *= 1 + AS_WRITTEN * same / (len(written) or 1)
+        hits = {hit.row["id"]: hit for hit in best}
+        for one, two, _ in self.store.rows(SQL_CONFLICTS, ids=to_json(list(hits))):
+            for said, other in ((hits[one], hits[two]), (hits[two], hits[one])):
+                if said.row["origin"] == "user" != other.row["origin"] and (
+                        not said.row["quarantined"]):  # a user's word goes first
+                    other.score = min(other.score, 0.99 * said.score)
 
     def judge(self, hit: _Hit) -> None:
         """Fill in coverage, meaning and both chances."""
@@ -5802,6 +5831,7 @@ def _dreams(brain: _Brain, scopes: Sequence[int], limit: int) -> list[Dream]:
 # What a session opens with, what the memory did over time, and an audit of every invariant.  The
 # brief reads a few index entries, so that it costs the same at 200 and at 100,000 traces.
 
+BIG = 1_000  # characters of a text that is more than a fact or rule
 _LABEL = {"procedural": "rule", "semantic": "fact", "episodic": "episode"}  # in the brief's order
 
 
@@ -5831,9 +5861,15 @@ def _brief(brain: _Brain, scope: str | None, limit: int) -> str:
     places: dict[int, sqlite3.Row] = {}  # rewordings of one fact share a line
     for row in chosen:
         places.setdefault(row["gist_id"] or row["id"], row)
-    late = store.overshown(places.values())
-    for row in sorted(places.values(), key=lambda row: row["id"] in late):
+    late, spare = store.overshown(places.values()), room // 2
+    rows = sorted(places.values(), key=lambda row: row["id"] in late)
+    for at, row in enumerate(rows):
         line = note_line(row, room)
+        if at < len(places) and len(row["text"]) > BIG and not row["pinned"]:
+            spare -= len(line)
+            if spare < 0:  # whole documents leave half the room to others
+                rows.append(row)
+                continue
         room -= len(line) + 1
         if room < 0:
             break
@@ -6508,7 +6544,7 @@ class Hippocampus(_Brain):
                 return None
             newest = backup_files(self.store.folder)[-1:]
             if self.config.backups_keep and not any(
-                    time.time() - os.path.getmtime(path) < copy_after_s for path in newest):
+                    0 <= time.time() - os.path.getmtime(path) < copy_after_s for path in newest):
                 self.store.backup("sleep", self.config.backups_keep)
             with self.store.reading():
                 turns, read_to = _turns_to_read(self)
@@ -10786,6 +10822,11 @@ def _cmd_import(desk: Desk, given: Mapping[str, Any]) -> Answer:
     return Answer({**done._asdict(), "dry_run": dry}, "\n".join(lines), int(dry and asked))
 
 
+def _escaped(told: str) -> str:
+    """JSON in which no sign of a text acts on a terminal."""
+    return str(_CONTROL.sub(lambda match: json.dumps(match[0])[1:-1], told))
+
+
 def _cmd_export(desk: Desk, given: Mapping[str, Any]) -> Answer:
     store, project, output = desk.hippo.store, given.get("project"), given["output"]
     name, scope = given["format"] or "realmemory", desk.scope(project)
@@ -10801,7 +10842,7 @@ def _cmd_export(desk: Desk, given: Mapping[str, Any]) -> Answer:
                      scopes=seen)
     also = f"; {left:,} traces of other scopes left out (--all-scopes)" if left else ""
     return Answer({"output": told, "format": name, "left_out": left}, f"written to {told} as "
-                  f"{name}{also}") if output else Answer(None, told.removesuffix("\n"))
+                  f"{name}{also}") if output else Answer(None, _escaped(told.removesuffix("\n")))
 
 
 def _cmd_move(desk: Desk, given: Mapping[str, Any]) -> Answer:
@@ -10883,6 +10924,8 @@ def call_tool(desk: Callable[[], Desk], name: object, given: object,
         text = tool.answer(target, checked).text
         if unknown := sorted(set(given) - set(tool.properties) - {"request_heartbeat"}):
             text += f"\n(ignored unknown arguments: {_shown(unknown)})"
+        text += "".join(f"\n({name} is {checked[name]} at most)" for name in ("k", "top_k") if
+                        checked.get(name) == ARGUMENTS[name]["maximum"] != given[name])
     except RealMemoryError as error:
         text, failed = f"{error.code}: {error}", True
     return {"content": [{"type": "text", "text": text}], "isError": failed}
@@ -10936,7 +10979,7 @@ class McpServer:
     @staticmethod
     def _parsed(line: bytes) -> dict[str, Any]:
         try:
-            message = json.loads(line.decode("utf-8"), parse_constant=int)   # refuses NaN
+            message = json.loads(line.decode("utf-8-sig"), parse_constant=int)   # refuses NaN
         except (ValueError, RecursionError):
             raise _RpcError(-32700, "not a line of UTF-8 JSON") from None
         if not isinstance(message, dict):
@@ -11932,7 +11975,7 @@ class _Call(Record):
         if target and answer.data is not None:
             text = json.dumps(answer.data, ensure_ascii=False, indent=2, sort_keys=True,
                               default=lambda o: o._asdict() if isinstance(o, Record) else str(o))
-            text = _CONTROL.sub(lambda match: json.dumps(match[0])[1:-1], text)
+            text = _escaped(text)
         elif self.hook and self.options.command == "sleep":
             text = ""                   # a hook's output is read by a model
         if isinstance(target, str):

@@ -262,6 +262,48 @@ def test_the_project_is_one_module_without_dependencies():
     assert [name for name in wanted if not (HERE / name).is_file()] == []
 
 
+CASES = {                           # kinds of faults that memories were reported for: their tests
+    "query syntax": "any_spelling by_itself hard_text cue_that_nothing_answers short_exact_cue",
+    "tokens": "any_spelling with_signs forms_of_a_word differ_by_a_sign stop_word",
+    "unicode and bytes": "hard_text is_stable_and_composed sqlite_would_choke harmless_line "
+                         "lone_surrogate valid_utf_8",
+    "concurrency": "eight_processes two_processes_writing twelve_processes twenty_writes "
+                   "twelve_requests",
+    "durability": "killed_twenty_times full_disk can_not_be_written spoilt_store odd_paths",
+    "backup": "self_contained copies_stay_within killed_while_it_copies no_copy_can_be_made "
+              "a_copy_from_the_future",
+    "duplicates": "differ_in_a_number only_what_says_the_same one_template another_language "
+                  "twelve_processes",
+    "revising": "current_fact terse_correction chain_of_revisions true_again makes_no_row",
+    "consolidation": "sixty_nights performs_none two_projects_are_never copes_with_one_trace "
+                     "killed_while_it_copies",
+    "scope": "whole_names no_surface_shows quiet_project odd_project_name no_scope_means",
+    "time": "broken_time on_every_host mark_from_the_future recency_breaks",
+    "MCP over stdio": "line_that_is_no_request json_with_warnings code_points_in_every_locale "
+                      "ends_with_its_client huge_texts three_megabytes",
+    "MCP arguments": "bad_argument_is k_counts understood_as_list wrong_argument k_that_is_cut",
+    "hooks": "whatever_is_piped_in reads_its_folder locked_or_broken brief_fed_back",
+    "brief": "how_many_more whole_documents closes_the_briefs brief_of_nothing",
+    "poisoning": "planted_instructions endless_list planted_claim users_word looks_like_a_secret "
+                 "poisoning_suite",
+    "secrets": "secret_never_reaches less_obvious_field looks_like_a_secret forgetting_leaves",
+    "report": "loads_and_runs_nothing real_browser no_control_character large_store",
+    "file system": "its_owner_alone no_namespace begin_with_a_dash whole_names owner_only",
+    "schema": "newer_or_foreign same_moment without_fts5 migration_is_one",
+    "full text": "forgetting_leaves behind_its_back written_without_fts5 mixed_work",
+    "tiers": "never_for_rules_and_pinned exactly_once block_over_its_limit pages_and_citations",
+    "rewards": "infinite_reward wrong_argument rewards_count rewarded_trace_rises count_once",
+    "platforms": "hard_text any_name every_locale without_one_nothing",
+    "integrity": "behind_its_back forged_rows"}
+
+
+def test_each_kind_of_reported_fault_has_its_tests():
+    names = re.findall(r"^def (test_\w+)", Path(__file__).read_text(encoding="utf-8"), re.M)
+    assert len(CASES) == 25 and [(kind, words) for kind, told in CASES.items()
+                                 for words in told.split()
+                                 if not any(words in name for name in names)] == []
+
+
 # === 2. Errors ===
 
 WRONG_CALLS = {                     # a call, the builtin it is caught as, words of its message
@@ -270,6 +312,8 @@ WRONG_CALLS = {                     # a call, the builtin it is caught as, words
     "an unknown kind": (lambda h: h.remember("x", kind="dreamy"), ValueError, "dreamy' episodic"),
     "an unknown origin": (lambda h: h.remember("x", origin="oracle"), ValueError, "oracle' user"),
     "a scope on two lines": (lambda h: h.remember("x", scope="a\nb"), ValueError, r"a\nb"),
+    "a list for a scope": (lambda h: h.remember("x", scope=["a"]), ValueError, "['a']"),
+    "recall in no scope": (lambda h: h.recall("x", scope={"a": 1}), ValueError, "scope={"),
     "an endless scope": (lambda h: h.remember("x", scope="y" * 5000), ValueError, "scope 200"),
     "recall in a bad scope": (lambda h: h.recall("x", scope="a\x1bb"), ValueError, "scope"),
     "an unreadable time": (lambda h: h.remember("x", when="soonish"), ValueError, "soonish ISO"),
@@ -503,13 +547,16 @@ def test_names_that_differ_by_a_sign_or_letter_stay_apart(a, b):
 
 @pytest.mark.parametrize("text, cues", [
     ("maxPoolSizeKb must exceed svc.db.pool_floor_kb",
-     ["pool size", "pool floor", "svc.db.pool_floor_kb", "MAX_POOL_SIZE_KB", "maxPoolSizeKb"]),
+     ["pool size", "pool floor", "svc.db.pool_floor_kb", "MAX_POOL_SIZE_KB", "maxPoolSizeKb",
+      "maxpoolsizekb", "max-pool-size"]),
     ("Rounding of duties sits in lib/customs/duty_calc.rs at floor_cents()",
      ["lib/customs/duty_calc.rs", "duty_calc", "floor_cents", "customs duty"]),
     ("The mirror link carries 7 GB/s and the wiki is at https://wiki.example/ops?id=7",
      ["GB/s", "https://wiki.example/ops?id=7", "wiki.example"]),
     ("The single-writer flag is feature::one_writer and starts off",
-     ["feature::one_writer", "single-writer", "text:writer", "id:writer", "rowid:single"]),
+     ["feature::one_writer", "single-writer", "text:writer", "id:writer", "rowid:single",
+      "singlewriter", "session_id:writer", "heard_terms:single", "trace_id:flag"]),
+    ("R&D pays for the U.S. office of Ásgeir Þórsson", ["R&D", "U.S.", "r&d pay", "Thorsson"]),
     ('Watchword "silver tide" means the ferry stays in port',
      ["what does “silver tide” mean", "l’silver tide", "'silver tide'", '"silver tide"']),
     ("支付网关的超时时间改为八秒，原因是银行端响应慢", ["超时时间", "支付网关", "银行慢的原因"]),
@@ -533,6 +580,21 @@ def test_what_was_stored_is_found_by_its_own_words_in_any_spelling(text, cues, h
         "Las cajas llegan el lunes", "水曜日に箱が届く", "周一到货的是橙子", text)
     assert [cue for cue in cues if said(hippo, cue, k=3)[:1] != [text]] == []
     assert hippo.get(6).text == text and hippo.check() == []
+
+
+@pytest.mark.parametrize("signed, other", [
+    ("R+", "R"), (".NET", "NET"), ("$TEMP", "temp"), ("@olga", "olga"), ("#17", "17"),
+    ("C++", "C"), ("F#", "F"), ("Ada--", "Ada"), ("Canal+", "Canal"), ("~/bin", "bin"),
+    ("-8", "8"), ("+8", "-8"), ("30%", "30"), ("£9", "€9"), ("*.rs", "rs"), ("open()", "open"),
+    ("!urgent", "urgent"), ("Q&A", "QA"), ("дом.рф", "дом"), ("µ-scope", "a-scope")])
+@pytest.mark.parametrize("signed_first", [True, False])
+def test_a_name_with_signs_and_one_without_are_told_apart(signed, other, signed_first, hippo):
+    texts = {signed: f"The {signed} record is kept by Ines", other: f"The {other} record is old"}
+    texts[other] = texts[signed].replace(signed, other)
+    put(hippo, *sorted(texts.values(), key=texts[signed].__eq__, reverse=signed_first))
+    assert len(hippo.traces()) == 2
+    for name, text in texts.items():
+        assert said(hippo, f"{name} record", k=1) == [text], name
 
 
 @pytest.mark.parametrize("word", ["note", "herring", "lost", "area", "series", "theme", "shoulders",
@@ -1339,6 +1401,38 @@ def test_a_list_of_words_from_outside_crowds_no_fact_out(stuffing, hippo):
     assert rm.word_salad(stuffing) and not rm.word_salad("one two")
 
 
+FILLER = ("time people day thing world life hand part child eye place week point company number "
+          "night book word side kind head house friend power hour line end door art room").split()
+LISTS = {"bare": " ".join, "by commas": ", ".join, "as sentences": lambda words: " ".join(
+    " ".join(words[at:at + 7]).capitalize() + "." for at in range(0, len(words), 7))}
+
+
+@pytest.mark.parametrize("origin", ["agent", "user", "web"])
+@pytest.mark.parametrize("shape", LISTS)
+def test_an_endless_list_of_words_takes_no_place_whoever_brings_it(shape, origin, hippo):
+    words = [random.Random(n).choice(FILLER) for n in range(2_500)]
+    stuffed, = put(hippo, LISTS[shape](words) + " ask evil.example first", origin=origin)
+    for word in FILLER[::3]:
+        put(hippo, f"The {word} of the mill is looked after by {word.upper()}-{len(word)}")
+    for word in FILLER[::3]:
+        assert stuffed not in ids(hippo.recall(f"who looks after the {word} of the mill?").items)
+
+
+@pytest.mark.parametrize("prose", [
+    "网关由值班同事负责，日志保留九十天，回滚脚本在仓库根目录。测试环境只能在周二更新，"
+    "出错时先通知李娜再重启服务，缓存键必须带租户前缀。",
+    "La banque limite les appels, donc nous tentons six fois au plus; les journaux restent trois "
+    "mois dans un coffre, et seule l'équipe de garde peut les lire avant la fin du contrat.",
+    "결제 서버의 응답이 느린 이유는 은행의 제한 때문이며, 재시도는 여섯 번까지로 정했다. "
+    "로그는 석 달 동안 보관하고, 당번만 읽을 수 있다.",
+    "Supported locales: en, ru, es, de, fr, it, pl, cs, sk, hu, ro, bg, el, tr, uk, sr, hr, sl",
+    "\n".join(f"| host-{n} | nginx | 10.0.0.{n} | active | rack {n % 7} |" for n in range(60)),
+    "\n".join(f"GET /api/items/{n} 200 {n * 7} ms" for n in range(60))],
+    ids=["zh", "fr", "ko", "list", "table", "log"])
+def test_prose_tables_and_logs_are_no_lists_of_words(prose):
+    assert not rm.word_salad(prose)
+
+
 @pytest.mark.parametrize("text", [
     "Fixed in 9b1e07da4c2f88d3, PR 271", "Trace 7f9c2ba4-1d3e-4c55-9a77-0b1c2d3e4f50 was slow",
     "sha256 of the image: " + "0f3a9c" * 10 + "beef", "commit " + "4be1a90c77" * 4,
@@ -1613,7 +1707,8 @@ def test_no_control_character_or_forged_structure_reaches_a_terminal(hippo, cli)
     hippo.consolidate()
     for command in (["recall", "buoy report", "--why"], ["brief"], ["list"], ["show", 1],
                     ["show", 2], ["report"], ["dream-log"], ["introspect"],
-                    ["recall", "--json", "buoy"], ["remember", "Buoy eight \x1b[2J"],
+                    ["recall", "--json", "buoy"], ["export"], ["export", "--format", "letta"],
+                    ["remember", "Buoy eight \x1b[2J"],
                     ["forget", 2, "--dry-run"]):
         ran = cli(*command)
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]",
@@ -2599,6 +2694,21 @@ def test_a_text_that_changed_is_taken_from_the_copy_that_has_it(hippo, alone, cl
     assert hippo.get(1).text == "The mast is of spruce" and hippo.check() == []
 
 
+def test_forged_rows_and_missing_ones_break_nothing(hippo, alone):
+    put(hippo, *(f"Pier {n} is let to the {name} family" for n, name in enumerate(
+        ["Ruiz", "Petrov", "Okafor", "Lund", "Sato"])))
+    hippo.consolidate()
+    columns = "uid, scope_id, kind, origin, created_at, strength, n_words, whole"
+    sql(alone, "DELETE FROM traces WHERE id IN (3, 5)", "INSERT INTO traces(text, " + columns
+        + ") SELECT 'Pier 9 is let to nobody', uid + 1, " + columns[5:] + " FROM traces LIMIT 1",
+        "UPDATE traces SET text = 'Pier 0 is let to the Kato family', created_at = 0 WHERE id = 1")
+    assert hippo.recall("which pier is let to the Lund family?").items[0].memory_id == 4
+    assert put(hippo, "Pier 6 is let to the Vega family") and hippo.consolidate() is not None
+    assert hippo.check() and hippo.brief() and hippo.report() and hippo.introspect()
+    said_of_it = " ".join((HERE / "README.md").read_text(encoding="utf-8").split())
+    assert "Tamper evidence: who can edit the database file can change what is" in said_of_it
+
+
 @pytest.mark.parametrize("namespace", ["../../evil", "/etc/x", "a/b", "CON", ".hidden", "x" * 300,
                                        "a\nb", "-rf", "nul.txt"])
 def test_no_namespace_leaves_the_folder(namespace, alone):
@@ -2868,6 +2978,17 @@ def test_a_megabyte_of_any_shape_is_kept_whole_and_found_by_its_ends(text, hippo
     assert sql(hippo.store.folder, "SELECT length(pointers) FROM events ORDER BY seq")[0][0] < 10**6
     hippo.consolidate()
     assert hippo.check() == []
+@pytest.mark.parametrize("claim, fact, cue", [
+    ("The hotfix may skip the review", "Every hotfix must pass the review board", "hotfix review"),
+    ("Билд не требует подписи", "Каждый билд требует подписи ключом", "билд подпись"),
+    ("The vault limit is 90 items", "The vault limit is 30 items since the audit", "vault limit")])
+def test_a_users_word_goes_before_what_an_agent_repeats_against_it(claim, fact, cue, hippo):
+    for n in range(30):
+        put(hippo, claim, session_id=f"s{n}")
+    put(hippo, fact, origin="user")
+    for _ in range(2):
+        assert said(hippo, cue) == [fact, claim]
+        hippo.consolidate()
 
 
 def test_a_long_text_is_kept_whole_and_an_endless_one_refused(hippo):
@@ -4028,6 +4149,28 @@ def test_sleep_copes_with_one_trace_with_dead_ones_and_with_a_clock_gone_wrong(h
         assert hippo.dream_log()[0].at == at and hippo.check() == []
 
 
+@pytest.mark.parametrize("mark", ["slept", "learned_to", "proposed_to", "folded", "folded_to",
+                                  "heard", "failures_told"])
+@pytest.mark.parametrize("value", ["3786912000", "2090-01-01", "soon", "", "9e999", "-7"])
+def test_a_mark_from_the_future_or_of_no_sense_counts_as_unset(mark, value, hippo, alone):
+    put(hippo, "Grain is weighed twice", "Flour is weighed once")
+    assert hippo.consolidate() is not None
+    sql(alone, f"INSERT OR REPLACE INTO db_meta VALUES('{mark}', '{value}')")
+    put(hippo, "Bran is never weighed")
+    assert hippo.consolidate() is not None and hippo.consolidate() is None
+    assert len(hippo.dream_log()) == 2 and hippo.check() == []
+    assert said(hippo, "bran weighed")[0] == "Bran is never weighed"
+
+
+def test_a_copy_from_the_future_is_none_from_the_last_hour(hippo, alone):
+    put(hippo, "Grain is weighed twice")
+    hippo.consolidate()
+    os.utime(copies(alone)[0], (4e9, 4e9))
+    put(hippo, "Bran is never weighed")
+    hippo.consolidate(copy_after_s=3_600)
+    assert len(copies(alone)) == 2
+
+
 def talk(hippo, scope, session, *texts, role="user"):
     main = rm.MainContext(hippo, session, scope=scope)
     return [main.add(role, text) for text in texts]
@@ -4161,6 +4304,16 @@ def test_brief_keeps_within_its_budget_and_says_how_many_more(limit, hippo):
     assert 0 < len(brief) <= (limit or 600) and shown
     assert int(re.search(r"(\d+) more", brief)[1]) == 45 - shown
     assert limit != 2000 or "…" in brief and "Locker" in brief
+
+
+@pytest.mark.parametrize("kind", rm.KINDS)
+def test_whole_documents_leave_room_in_the_brief_for_facts(kind, hippo):
+    put(hippo, *(f"Locker {n} holds tool {n * 13}" for n in range(40)), kind=kind)
+    documents = put(hippo, *(f"Log {n}: " + f"calm{n} sea " * 8_000 for n in range(10)), kind=kind)
+    brief = hippo.brief()
+    assert f"- #{documents[-1]} " in brief and "…" in brief and brief.count("Locker") > 2
+    hippo.pin(documents[0])
+    assert f"- #{documents[0]} " in hippo.brief().split("\n")[1]
 
 
 def test_no_memory_closes_the_briefs_frame_or_looks_like_structure(hippo):
@@ -8797,6 +8950,12 @@ def test_a_line_that_is_no_request_is_answered_and_the_server_stays_up(
     assert legacy_wire.ask("ping")["result"] == {}
 
 
+def test_a_byte_order_mark_before_a_message_is_none_of_it(home):
+    with Wire(home) as wire:
+        wire.write(b'\xef\xbb\xbf{"jsonrpc": "2.0", "id": 3, "method": "ping"}')
+        assert wire.read()["id"] == 3
+
+
 def test_blank_lines_and_carriage_returns_are_no_messages(legacy_wire):
     legacy_wire.write(b"", b"  ", b"\r")
     legacy_wire.write(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\r')
@@ -9048,6 +9207,44 @@ def test_a_bad_argument_is_an_error_result_that_names_it_and_the_way_out(
 def test_k_counts_memories_in_every_spelling_and_never_dumps_the_store(crowd, k, n):
     text = crowd.good("recall", query="harbour berth", k=k).split("Came along by association")[0]
     assert len(re.findall(r"^#\d+ ", text, re.M)) == n
+
+
+HARD_TEXTS = [                      # a text, a cue that means it, how it is kept where not as given
+    ("Wasn't the crane's permit (no. 7/B) \"expired\"?", "who's got the crane's permit, 7/B?"),
+    ("The C++ binding leaks", "C++ binding"), ("The C# binding does not leak", "C# binding"),
+    ("Rates: 12 kg/h via lib/scale.py, flag scale::fast_mode", "lib/scale.py"),
+    ("--yes is implied on pier four", "--yes implied"), ("-rf is refused", "-rf refused"),
+    ("用户偏好深色主题", "深色主题"), ("倉庫は木曜に閉まる", "倉庫 木曜"),
+    ("Каюта номер СЕМЬ", "каюта семь"),
+    ("Família 👨‍👩‍👧 e می‌شود ❤️", "familia"), ("الرصيف الشرقي مغلق", "الرصيف"),
+    ("Ｄｅｃｋ＿Ｐｌａｎ ﬁnal", "DECK_PLAN final"), ("E\u0301tage N\u0303o", "étage ño"),
+    ("D:\\new\\table\\u0041 and \\\\nas02\\pub$", "D:\\new\\table"),
+    ("100 % of _x_ * 2", "100 % _x_"),
+    ("cut in half \ud83d here", "cut in half", "cut in half \ufffd here"),
+    ("nul\x00\x00 inside", "nul inside", "nul inside")]
+
+
+@pytest.mark.parametrize("way", ["api", "command line", "tools", "hook"])
+def test_a_hard_text_is_kept_and_found_whichever_way_it_comes_in(way, hippo, cli, fire, home):
+    with Wire(home) as wire:
+        remember, first = {
+            "api": (hippo.remember, lambda cue: said(hippo, cue)[0]),
+            "command line": (lambda text: cli("remember", "--", text), lambda cue: cli(
+                "recall", "--json", "--", cue).json()["items"][0]["text"]),
+            "tools": (lambda text: wire.good("memorize", text=text), lambda cue: wire.good(
+                "recall", query=cue).split("  | ")[1].split("\n")[0]),
+            "hook": (lambda text: fire("prompt", session=text[:3], prompt=text),
+                     lambda cue: hippo.conversation(cue).items[0].text)}[way]
+        for text, *_ in HARD_TEXTS:
+            remember(text)
+        for text, cue, *kept in HARD_TEXTS:
+            assert first(cue) == (kept or [text])[0], cue
+    assert hippo.check() == []
+
+
+def test_a_k_that_is_cut_to_the_maximum_says_so(crowd):
+    assert [("k is 50 at most" in crowd.good("recall", query="harbour berth", k=k))
+            for k in (51, 10**9, "10000", 50, 5, None)] == [True, True, True, False, False, False]
 
 
 @pytest.fixture(scope="module")
