@@ -68,6 +68,7 @@ DAY = 86_400.0
 settings.register_profile("quick", deadline=None, max_examples=60, derandomize=True, database=None,
                           suppress_health_check=list(HealthCheck))
 settings.load_profile("quick")
+TIMES = int(os.environ.get("TIMES", "1"))       # so many times as many examples, and other ones
 anything = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 visible = st.text(st.characters(categories=["L", "N", "P", "S"]), min_size=1, max_size=40)
 
@@ -3641,21 +3642,34 @@ def test_the_terminal_report_uses_the_width_it_has(width, hippo, cli, monkeypatc
 # === 23. Hippocampus ===
 
 class BesideADict(RuleBasedStateMachine):
-    """Random operations on a brain beside a plain dict of what it must hold."""
+    """Random operations by two handles of this process and two other processes, each at random, on
+    one brain beside a plain dict of what it must hold.  TIMES=100 makes it long."""
 
     texts = st.builds("The {} stands in bay {}".format, st.sampled_from(
         ("anvil", "bellows", "crucible", "dredger", "furnace")), st.integers(1, 4))
     scopes = st.sampled_from(("global", "north", "south"))
+    actors = st.integers(0, 3)
+    peers = []          # processes that outlive an example
+    VIEW = ("[[i.memory_id, i.text, i.scope, i.valid_to is None, i.superseded_by, i.pinned, "
+            "i.retention] for i in hippo.traces(all_scopes=True, "
+            "include_superseded=True, limit=1000)]")
 
     def __init__(self):
         super().__init__()
         self.folder, self.clock = tempfile.mkdtemp(prefix="rm-model-"), Clock()
-        self.hippo = Hippocampus.open(self.folder, clock=self.clock)
-        self.model, self.merges, self.saved = {}, {}, None
+        self.four = [Here(), Here(), *self.peers]
+        self.model, self.merges, self.dreams, self.saved, self.cue = {}, {}, [], None, None
+        for actor in self.four:
+            actor(f"reopen({self.folder!r})")
 
     def teardown(self):
-        self.hippo.close()
+        for actor in self.four:
+            actor("hippo.close()")
         shutil.rmtree(self.folder)
+
+    def act(self, actor, expression):
+        """What any of the four says to an expression."""
+        return self.four[actor](f"at({self.clock()}) or {expression}")
 
     def live(self):
         return [i for i, m in self.model.items() if m["live"]]
@@ -3674,106 +3688,137 @@ class BesideADict(RuleBasedStateMachine):
         entry = self.model.setdefault(ident, {"text": text, "scope": scope, "live": True,
                                               "next": None, "said": []})
         entry["said"].append(text.casefold().rstrip("!"))
+        self.cue = text, scope
 
-    @rule(text=texts, scope=scopes, mark=st.sampled_from(["", "!"]),
+    @rule(who=actors, text=texts, scope=scopes, mark=st.sampled_from(["", "!"]),
           session=st.sampled_from([None, "s"]))
-    def remember(self, text, scope, mark, session):
+    def remember(self, who, text, scope, mark, session):
         known = self.known(text, scope)
-        done = self.hippo.remember(text + mark, scope=scope, session_id=session)
-        assert done.created == (known is None), done.decision
-        assert done.memory_id == known or known is None and done.memory_id not in self.model
-        self.written(done.memory_id, text + mark, scope)
+        ident, created = self.act(who, f"wrote(hippo.remember({text + mark!r}, scope={scope!r}, "
+                                       f"session_id={session!r}))")
+        assert created == (known is None)
+        assert ident == known or known is None and ident not in self.model
+        self.written(ident, text + mark, scope)
 
     @precondition(lambda self: self.model)
-    @rule(data=st.data(), text=texts)
-    def revise(self, data, text):
+    @rule(who=actors, data=st.data(), text=texts)
+    def revise(self, who, data, text):
         old = self.head(data.draw(st.sampled_from(sorted(self.model))))
         entry = self.model[old]
         same, known = entry["text"] == text, self.known(text, entry["scope"], but=old)
-        done = self.hippo.revise(old, text)
-        assert done.created == (not same and known is None)
-        assert done.memory_id == (old if same else known or done.memory_id)
+        ident, created = self.act(who, f"wrote(hippo.revise({old}, {text!r}))")
+        assert created == (not same and known is None)
+        assert ident == (old if same else known or ident)
         if not same:
-            self.written(done.memory_id, text, entry["scope"])
-            entry.update(live=False, next=done.memory_id)
+            self.written(ident, text, entry["scope"])
+            entry.update(live=False, next=ident)
 
     @precondition(lambda self: self.live())
-    @rule(data=st.data(), reward=st.floats(-1, 1))
-    def reflect(self, data, reward):
+    @rule(who=actors, data=st.data(), reward=st.floats(-1, 1))
+    def reflect(self, who, data, reward):
         chosen = data.draw(st.lists(st.sampled_from(self.live()), min_size=1, max_size=3))
-        assert self.hippo.reflect(chosen, reward).applied == len(set(chosen))
+        assert self.act(who, f"hippo.reflect({chosen}, {reward}).applied") == len(set(chosen))
+
+    @precondition(lambda self: self.live())
+    @rule(who=actors, data=st.data(), pinned=st.booleans())
+    def pin(self, who, data, pinned):
+        chosen = data.draw(st.sampled_from(self.live()))
+        assert self.act(who, f"hippo.pin({chosen}, {pinned}).pinned") == pinned
 
     @precondition(lambda self: self.model)
-    @rule(data=st.data())
-    def forget(self, data):
+    @rule(who=actors, data=st.data())
+    def forget(self, who, data):
         gone = data.draw(st.sampled_from(sorted(self.model)))
-        self.hippo.forget(gone)
-        after = self.model.pop(gone)["next"]
-        for entry in self.model.values():
-            entry["next"] = after if entry["next"] == gone else entry["next"]
+        assert self.act(who, f"hippo.forget({gone}).memory_id") == gone
+        entry = self.model.pop(gone)
+        self.cue = entry["text"], entry["scope"]
+        for ident, other in self.model.items():
+            if other["next"] == gone:
+                other["next"] = entry["next"]
+                if (gone, ident) in self.merges.values():       # it is told no longer elsewhere
+                    other.update(live=True, next=None)
 
     @precondition(lambda self: len(self.live()) > 1)
-    @rule(data=st.data())
-    def merge(self, data):
+    @rule(who=actors, data=st.data())
+    def merge(self, who, data):
         pair = data.draw(st.permutations(self.live()))[:2]
         if len({self.model[i]["scope"] for i in pair}) == 1:
-            kept, sleep = self.hippo.merge(pair)
+            kept, sleep = self.act(who, f"hippo.merge({pair})")
             gone, = (i for i in pair if i != kept)
             self.model[gone].update(live=False, next=kept)
             self.merges[sleep] = (kept, gone)
 
     @precondition(lambda self: self.merges)
-    @rule()
-    def undo_a_merge(self):
+    @rule(who=actors)
+    def undo_a_merge(self, who):
         sleep, (kept, gone) = self.merges.popitem()
         back = gone in self.model and self.model[gone]["next"] == kept
-        assert self.hippo.undo(sleep)[0] == back
+        assert self.act(who, f"hippo.undo({sleep})[0]") == back
         if back:
             self.model[gone].update(live=True, next=None)
 
-    @rule(days=st.floats(0, 50), undo=st.booleans())
-    def sleep(self, days, undo):
+    @rule(who=actors, days=st.floats(0, 50))
+    def sleep(self, who, days):
         self.clock.pass_days(days)
-        dream = self.hippo.consolidate()
-        if dream is not None and undo:
-            self.hippo.undo(dream.sleep_id)
+        self.dreams += self.act(who, "[d.sleep_id for d in [hippo.consolidate()] if d]")
 
-    @rule()
-    def reopen(self):
-        self.hippo.close()
-        self.hippo = Hippocampus.open(self.folder, clock=self.clock)
+    @precondition(lambda self: self.dreams)
+    @rule(who=actors, data=st.data())
+    def undo_a_sleep(self, who, data):
+        dream = data.draw(st.sampled_from(self.dreams))
+        self.dreams.remove(dream)
+        self.act(who, f"hippo.undo({dream})")
 
-    @rule()
-    def back_up(self):
-        self.saved = self.hippo.backup(), repr((self.model, self.merges))
+    @rule(who=actors)
+    def reopen(self, who):
+        self.act(who, f"reopen({self.folder!r})")
+
+    @rule(who=actors)
+    def back_up(self, who):
+        self.saved = (self.act(who, "hippo.backup()"),
+                      repr((self.model, self.merges, self.dreams)))
 
     @precondition(lambda self: self.saved)
-    @rule()
-    def restore(self):
-        self.hippo.restore(self.saved[0])
-        (self.model, self.merges), self.saved = ast.literal_eval(self.saved[1]), None
+    @rule(who=actors)
+    def restore(self, who):
+        self.act(who, f"hippo.restore({self.saved[0]!r})")
+        (self.model, self.merges, self.dreams), self.saved = ast.literal_eval(self.saved[1]), None
 
     @precondition(lambda self: self.model)
     @rule(data=st.data(), scope=scopes)
     def recall(self, data, scope):
-        wanted = data.draw(st.sampled_from(sorted(self.model)))
-        found = ids(self.hippo.recall(self.model[wanted]["text"], scope=scope, k=50,
-                                      min_confidence=0.0).items)
-        seen = {i for i in self.live() if self.model[i]["scope"] in ("global", scope)}
-        assert set(found) <= seen and (self.head(wanted) in found or self.head(wanted) not in seen)
+        self.cue = self.model[data.draw(st.sampled_from(sorted(self.model)))]["text"], scope
 
     @invariant()
-    def holds_what_the_dict_holds(self):
-        assert self.hippo.check() == []
-        items = self.hippo.traces(all_scopes=True, include_superseded=True, limit=1000)
-        held = {i.memory_id: (i.text, i.scope, i.valid_to is None, i.superseded_by) for i in items}
-        assert held == {i: (m["text"], m["scope"], m["live"], m["next"])
-                        for i, m in self.model.items()}
-        assert all(0 <= i.retention <= 1 for i in items)
+    def each_sees_at_once_what_the_dict_holds(self):
+        views = [self.act(who, self.VIEW) for who in range(len(self.four))]
+        assert all(view == views[0] for view in views)
+        assert {ident: tuple(rest[:4]) for ident, *rest in views[0]} == {
+            i: (m["text"], m["scope"], m["live"], m["next"]) for i, m in self.model.items()}
+        assert all(0 <= item[-1] <= 1 for item in views[0])
+        for who in range(len(self.four)) if self.cue else ():
+            text, scope = self.cue
+            found = self.act(who, f"ids({text!r}, scope={scope!r}, k=50)")
+            seen = {i for i in self.live() if self.model[i]["scope"] in ("global", scope)}
+            said = {i for i in seen if self.model[i]["text"].rstrip("!") == text.rstrip("!")}
+            assert said <= set(found) <= seen
+        assert self.act(len(views[0]) % 4, "hippo.check()") == []
 
 
-TestBesideADict = BesideADict.TestCase
-TestBesideADict.settings = settings(max_examples=20, stateful_step_count=20)
+class TestBesideADict(BesideADict.TestCase):
+    settings = settings(max_examples=12 * TIMES, stateful_step_count=20, derandomize=TIMES == 1,
+                        phases=[Phase.generate])        # to shrink takes minutes
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory(prefix="rm-model-")
+        BesideADict.peers[:] = [Peer(Path(cls.folder.name, name)) for name in "ab"]
+
+    @classmethod
+    def tearDownClass(cls):
+        for peer in BesideADict.peers:
+            peer.__exit__()
+        cls.folder.cleanup()
 
 
 def test_one_brain_serves_several_threads(hippo):
@@ -7929,13 +7974,27 @@ def stored_id(text):
 class Peer:
     """Another process with the brain open as `hippo`: it answers Python expressions."""
 
-    CODE = """
-import json, sys
+    WAYS = """
+import json, sys, time
 from realmemory import Hippocampus, MemoryConfig
-config = MemoryConfig()._replace(**json.loads(sys.argv[2]))
-hippo = Hippocampus.open(sys.argv[1], config=config)
+now = []
+def at(when):
+    now[:] = [when]
+def reopen(store, **config):
+    global hippo
+    if "hippo" in globals():
+        hippo.close()
+    hippo = Hippocampus.open(store, config=MemoryConfig()._replace(**config),
+                             clock=lambda: now[0] if now else time.time())
 def found(query, **options):
     return [item.text for item in hippo.recall(query, min_confidence=0.0, **options).items]
+def ids(query, **options):
+    return [item.memory_id for item in hippo.recall(query, min_confidence=0.0, **options).items]
+def wrote(result):
+    return result.memory_id, result.created
+"""
+    CODE = WAYS + """
+reopen(sys.argv[1], **json.loads(sys.argv[2]))
 for line in sys.stdin:
     print(json.dumps(eval(line)), flush=True)
 """
@@ -7959,6 +8018,17 @@ for line in sys.stdin:
             self.process.communicate(timeout=PATIENCE_S)
         finally:
             self.process.kill()
+
+
+class Here:
+    """A peer in this process."""
+
+    def __init__(self):
+        self.names = {}
+        exec(Peer.WAYS, self.names)
+
+    def __call__(self, expression):
+        return json.loads(json.dumps(eval(expression, self.names)))
 
 
 RACER = """
