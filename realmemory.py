@@ -2995,12 +2995,12 @@ def _remove(path: str) -> None:
         os.unlink(path)
 
 
-def _sweep(*folders: str) -> None:
-    """Remove what killed copies left behind."""
+def _sweep(*folders: str, of: str = "") -> None:
+    """Remove what killed processes left behind (of a file: in a folder with other people's)."""
     for folder in folders:
         for name in os.listdir(folder):
             left = re.search(r"\.(\d{1,9})\.part", name)
-            if left and not runs(int(left[1])):
+            if left and name.startswith(of) and not runs(int(left[1])):
                 _remove(os.path.join(folder, name))
 
 
@@ -9725,7 +9725,7 @@ def _write_file(path: str, pieces: Iterable[str]) -> None:
             file.writelines(pieces)
         return
     part = f"{path}.{os.getpid()}.part"
-    _remove(part)
+    _sweep(os.path.dirname(path), of=f"{os.path.basename(path)}.")
     try:
         with open(part, "x", encoding="utf-8", errors="surrogateescape", newline="\n",
                   opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
@@ -10653,6 +10653,7 @@ def wire(client: str, scope: str, folder: str, brain: str, *, out: bool = False,
                        indent=2, ensure_ascii=False))
     notes_file, copies = os.path.join(brain, "clients.json"), os.path.join(brain, "clients")
     with nullcontext() if dry_run else _alone_in(copies):
+        _sweep(*[copies] * os.path.isdir(copies))
         notes: dict[str, Any] = {}
         kept, plan, done = _file_text(notes_file), [], []
         with suppress(ValueError):

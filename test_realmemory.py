@@ -39,7 +39,7 @@ from html.parser import HTMLParser
 from importlib.metadata import distributions
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Literal
+from typing import ClassVar, Literal
 from urllib.parse import quote
 
 import pytest
@@ -3649,7 +3649,7 @@ class BesideADict(RuleBasedStateMachine):
         ("anvil", "bellows", "crucible", "dredger", "furnace")), st.integers(1, 4))
     scopes = st.sampled_from(("global", "north", "south"))
     actors = st.integers(0, 3)
-    peers = []          # processes that outlive an example
+    peers: ClassVar[list] = []          # processes that outlive an example
     VIEW = ("[[i.memory_id, i.text, i.scope, i.valid_to is None, i.superseded_by, i.pinned, "
             "i.retention] for i in hippo.traces(all_scopes=True, "
             "include_superseded=True, limit=1000)]")
