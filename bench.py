@@ -3067,6 +3067,9 @@ def missing(path: Path, acks: Iterable[Ack]) -> list[Ack]:
 # An undisturbed run says in which states the store may be found: those between two transactions.
 
 
+FILES = ("replace", "unlink", "mkdir", "chmod")
+
+
 class Stepping(sqlite3.Connection):
     """A connection that says each statement to `step` before it runs."""
 
@@ -3082,13 +3085,13 @@ class Stepping(sqlite3.Connection):
 
     def backup(self, target: sqlite3.Connection, **options: Any) -> None:
         type(self).step("backup")
-        super().backup(target, pages=16, progress=lambda *_: type(self).step("pages"))
+        super().backup(target, pages=16, progress=lambda _, left, of: (
+            left and type(self).step("pages")))  # fmt: skip
 
 
 @contextmanager
-def stepping(step: Callable[[str], object], *, files: bool = True) -> Iterator[None]:
-    """What the module does from now on is said to `step` first: statements and, with `files`,
-    changes of files' names; its time stands still."""
+def stepping(step: Callable[[str], object]) -> Iterator[None]:
+    """What the module does from now on is said to `step` first; its time stands still."""
 
     def told(name: str) -> Any:
         def call(*arguments: Any, **options: Any) -> Any:
@@ -3104,7 +3107,7 @@ def stepping(step: Callable[[str], object], *, files: bool = True) -> Iterator[N
         stack.enter_context(patch("time.time", lambda: FIXED_NOW))
         stack.enter_context(patch("sqlite3.connect", lambda *given, **options: connect(
             *given, **{"factory": Stepping, **options})))  # fmt: skip
-        for name in ("replace", "unlink", "mkdir", "chmod") if files else ():
+        for name in FILES:
             stack.enter_context(patch.object(os, name, told(name)))
         yield
 
@@ -3116,6 +3119,7 @@ class Operation(NamedTuple):
     store: str = "brain"  # the one that it changes, in the folder of the scene
     again: bool = True  # it can be done again when it was done already
     back: Callable[[Hippocampus, Path], object] | None = None  # what takes it back
+    waits: bool = False  # when it returns, what need not be done at once may wait
 
 
 def hooked(event: str, **said: object) -> Callable[[Hippocampus, Path], object]:
@@ -3169,7 +3173,7 @@ OPERATIONS: dict[str, Operation] = {
     "restore": Operation(lambda h, scene: h.restore(str(scene / "copy.db"))),
     "import": Operation(lambda h, scene: realmemory.import_from(h, str(scene / "notes.md"))),
     "block edit": Operation(lambda h, _: MainContext(h, "talk").core.append("human", "Tall")),
-    "turn": Operation(turn),
+    "turn": Operation(turn, waits=True),
     "hook prompt": Operation(hooked("prompt", prompt="Of what wood is the mast made?")),
     "hook stop": Operation(hooked("stop", last_assistant_message="The mast is of spruce")),
     "install": Operation(wiring("claude-code", False), back=wiring("claude-code", True)),
@@ -3241,7 +3245,8 @@ def state_of(scene: Path, store: str = "brain") -> tuple[object, ...]:
             left = {"traces": ["uid"], "events": ["data", "pointers", "seq"]}.get(name, [])
             columns = [row[1] for row in con.execute(f"PRAGMA table_info({name})")]
             where = {"events": "op NOT IN ('hook_error', 'recall')", "db_meta":
-                     "key NOT IN ('epoch', 'folded', 'heard', 'slept')"}.get(name, "1")  # fmt: skip
+                     "key NOT IN ('epoch', 'folded', 'heard', 'slept', 'failures_told')",
+                     }.get(name, "1")  # fmt: skip
             held.append((name, sorted(con.execute(
                 f"""SELECT {', '.join(f'"{c}"' for c in columns if c not in left)} FROM {name} """
                 f"WHERE {where}").fetchall(), key=repr)))  # fmt: skip
@@ -3332,28 +3337,37 @@ def facts_in(state: tuple[Any, ...]) -> set[tuple[int, str]]:
     return {(row[0], row[3]) for row in dict(state[0])["traces"]}
 
 
-def found_of(operation: Operation, course: Course, scene: Path, acknowledged: bool) -> Killed:
-    """Reopen what a killed process left, audit it, and do the operation once more."""
+def found_of(
+    operation: Operation,
+    course: Course,
+    scene: Path,
+    acknowledged: bool,
+    hippo: Hippocampus | None = None,
+) -> Killed:
+    """Reopen what was left (or go on with what is open), audit it, and do the operation again."""
     before, after = course.states[0], course.states[-1]
     told = facts_in(after) if acknowledged else facts_in(before) & facts_in(after)
     failures: list[str] = []
     state = state_of(scene, operation.store)
-    half_done = state not in ([after] if acknowledged else course.states)
+    half_done = state not in (
+        [after] if acknowledged and not operation.waits else course.states)  # fmt: skip
     try:
-        with stepping(len), Hippocampus.open(scene / operation.store) as hippo:
-            failures += hippo.check()
-            with Hippocampus.open(scene / "brain") as brain:
-                if state == before or operation.again:
-                    operation.act(brain, scene)
-                if state == before and state_of(scene, operation.store) != after:
-                    failures.append("done once more, it led elsewhere")
-                failures += hippo.check()
-                if operation.back:
-                    operation.back(brain, scene)
-                    if state_of(scene)[1] != before[1]:
-                        failures.append("taken back, it left something in a file")
-            hippo.backup()
-            for copy in realmemory.backup_files(hippo.store.folder):
+        with stepping(len), ExitStack() as stack:
+            brain = hippo or stack.enter_context(Hippocampus.open(scene / "brain"))
+            held = brain if operation.store == "brain" else stack.enter_context(
+                Hippocampus.open(scene / operation.store))  # fmt: skip
+            failures += held.check()
+            if state == before or operation.again:
+                operation.act(brain, scene)
+            if state == before and state_of(scene, operation.store) != after:
+                failures.append("done again, it led elsewhere")
+            failures += held.check()
+            if operation.back:
+                operation.back(brain, scene)
+                if state_of(scene)[1] != before[1]:
+                    failures.append("taken back, it left something in a file")
+            held.backup()
+            for copy in realmemory.backup_files(held.store.folder):
                 with closing(sqlite3.connect(copy)) as con:
                     failures += [str(row[0]) for row in con.execute("PRAGMA integrity_check")
                                  if row[0] != "ok"]  # fmt: skip

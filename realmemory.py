@@ -2540,7 +2540,7 @@ _FAILURES: tuple[tuple[str, type[StoreError], str], ...] = (
     ("malformed|corrupt", StoreDamaged, "it is damaged and was left as it is"),
     ("locked|busy", StoreError, "another process kept it locked; try again"),
     ("full|I/O", StoreError,
-     "the disk is full or failing; nothing was changed: free space and try again"))
+     "the disk is full or failing; nothing is half done: free space and try again"))
 
 
 class Store:
@@ -2896,9 +2896,7 @@ class Store:
                     self.run("VACUUM")
                     done = self.value("PRAGMA wal_checkpoint(TRUNCATE)") == 0
                 return bool(done)
-            except sqlite3.OperationalError as error:   # what was asked for is done all the same
-                if not re.search("locked|busy|full", str(error)):
-                    raise
+            except sqlite3.OperationalError:    # what was asked for is done all the same
                 return False
             finally:
                 self._wait_at_most(self.timeout_s)
@@ -5018,7 +5016,8 @@ def _forget(brain: _Brain, row: sqlite3.Row) -> tuple[Forgotten, list[int], list
         f"OR prev_id {SQL_IN}", *[to_json(sorted(gone))] * 2)]
     store.run_many("DELETE FROM vectors WHERE trace_id = ?", [(other,) for other in blind])
     store.run("UPDATE traces SET valid_to = NULL, superseded_by = NULL WHERE superseded_by = ? "
-              "AND id IN (SELECT CAST(row_key AS INTEGER) FROM images WHERE act = 'merged')", ident)
+              "AND id IN (SELECT CAST(row_key AS INTEGER) FROM images JOIN sleeps ON "
+              "sleeps.id = sleep_id WHERE act = 'merged' AND undone_at IS NULL)", ident)
     heir = store.value("SELECT min(id) FROM traces WHERE gist_id = ?", ident)
     store.run("UPDATE traces SET gist_id = nullif(?, id) WHERE gist_id = ?", heir, ident)
     for column in ("prev_id", "superseded_by"):
@@ -5663,7 +5662,7 @@ class Hippocampus(_Brain):
                 self._refuse_turn(row)
             self.store.change(row["id"], pinned=bool(pinned))
             self.store.event(self.clock(), "pin", row["scope_id"], row["id"], {"pinned": pinned})
-        return self.get(row["id"])
+            return self.get(row["id"])
 
     # --- reading ---
 
@@ -6686,7 +6685,7 @@ class MainContext:
             self._state["turns"] += 1
             ident = log_turn(self.hippo, draft._replace(
                 turn_id=draft.turn_id or str(self._state["turns"])))
-        self._relieve()
+        self.refresh(timeout_s=self.hippo.store.timeout_s)  # the turn is written all the same
         return ident
 
     def _rules(self, room: float) -> list[str]:
@@ -9717,8 +9716,9 @@ def _write_folder(folder: str, files: dict[str, str]) -> None:
         _write_file(os.path.join(folder, name), [text])
 
 
-def _write_file(path: str, pieces: Iterable[str]) -> None:
-    """Write a file for its owner only, put in place when it is whole; into a pipe or device."""
+def _write_file(path: str, pieces: Iterable[str], mode: int = 0o600) -> None:
+    """Write a file for its owner only (or with a mode), put in place when it is whole; into a pipe
+    or device."""
     path = os.path.realpath(path)
     if os.path.exists(path) and not os.path.isfile(path):
         with open(path, "w", encoding="utf-8", errors="surrogateescape", newline="\n") as file:
@@ -9730,6 +9730,7 @@ def _write_file(path: str, pieces: Iterable[str]) -> None:
         with open(part, "x", encoding="utf-8", errors="surrogateescape", newline="\n",
                   opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
             file.writelines(pieces)
+        os.chmod(part, mode)
         os.replace(part, path)
     finally:
         _remove(part)
@@ -10734,8 +10735,7 @@ def _write_text(path: str, before: str | None, after: str | None, made: Sequence
         os.mkdir(folder, 0o700)
     mode = os.stat(path).st_mode & 0o777 if before is not None else 0o600
     marked = (_file_text(path, "utf-8") or "").startswith("\ufeff")
-    _write_file(path, ["\ufeff" * marked, after])
-    os.chmod(path, mode)
+    _write_file(path, ["\ufeff" * marked, after], mode)
 
 
 def client_states(folder: str, home: Sequence[str] = ()) -> list[dict[str, Any]]:

@@ -49,6 +49,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+import bench
 import realmemory as rm
 from realmemory import (
     FastEmbedProvider,
@@ -2121,45 +2122,52 @@ def test_a_read_only_brain_reads_everything_and_refuses_to_write(hippo, alone):
     assert not (alone / "missing").exists()
 
 
-class FailingConnection(sqlite3.Connection):
-    """A connection whose n-th statement from now on fails as a full disk would."""
-
-    left = -1
-
-    def execute(self, *arguments):
-        cls = type(self)
-        if cls.left >= 0 and not arguments[0].startswith(("ROLLBACK", "PRAGMA")):
-            cls.left -= 1
-            if cls.left < 0:
-                raise sqlite3.OperationalError("database or disk is full")
-        return super().execute(*arguments)
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory):
+    """A folder in which `bench.fresh` sets the scene for an operation."""
+    folder = tmp_path_factory.mktemp("stage")
+    bench.staged(folder / "staged")
+    return folder
 
 
-@pytest.mark.parametrize("act", [
-    lambda h: h.remember("The rudder is of oak", session_id="s"),
-    lambda h: h.remember("the mast is of spruce!", session_id="s"),
-    lambda h: h.revise(2, "Sails are mended in May"), lambda h: h.reflect([1, 2, 3], 1),
-    lambda h: h.forget(2), lambda h: h.consolidate()],
-    ids=["remember", "reinforce", "revise", "reflect", "forget", "sleep"])
-def test_whichever_statement_fails_nothing_is_half_done(act, alone, clock, monkeypatch):
-    connecting_by(monkeypatch, FailingConnection)
-    state = ("SELECT group_concat(id || text || kind || strength || coalesce(valid_to, '') || "
-             "reinforcements), (SELECT count(*) FROM variants), (SELECT count(*) FROM links), "
-             "(SELECT count(*) FROM events), (SELECT count(*) FROM sleeps) FROM traces")
-    with Hippocampus.open(alone, clock=clock) as hippo:
-        put(hippo, "The mast is of spruce", "Sails are mended in June", "Anchors weigh 300 kg",
-            session_id="s")
-        before, failures = sql(alone, state), 0
-        while sql(alone, state) == before:
-            FailingConnection.left = failures
+FAILURES = (sqlite3.OperationalError("disk I/O error"), KeyboardInterrupt(),
+            sqlite3.OperationalError("database or disk is full"),
+            sqlite3.OperationalError("interrupted"))
+
+
+@pytest.mark.parametrize("name", bench.OPERATIONS)
+def test_whichever_step_of_an_operation_fails_nothing_is_half_done_and_it_goes_on(name, stage):
+    operation = bench.OPERATIONS[name]
+    course = bench.course_of(operation, bench.fresh(stage))
+    places = [at for at, step in enumerate(course.steps)    # these touch no disk
+              if not step.startswith(("ROLLBACK", "PRAGMA busy", "PRAGMA foreign"))]
+    chance, wrong = random.Random(name), []
+    for at in sorted(chance.sample(places, min(len(places), 10 * TIMES))):
+        scene, steps, told = bench.fresh(stage), iter(range(10_000)), False
+        failure = (OSError(28, "No space left on device") if course.steps[at] in bench.FILES
+                   else chance.choice(FAILURES))
+
+        def fail(_, at=at, steps=steps, failure=failure):
+            if next(steps) == at:
+                raise failure
+
+        with bench.stepping(len), Hippocampus.open(scene / "brain") as hippo:
             try:
-                act(hippo)
-            except rm.StoreError as error:
-                assert "full" in str(error)
-                failures += 1
-            FailingConnection.left = -1
-        assert failures > 2 and hippo.check() == [] and fts_is_sound(alone)
-        assert said(hippo, "mast spruce")[0] == "The mast is of spruce"
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setattr(bench.Stepping, "step", staticmethod(fail))
+                    operation.act(hippo, scene)
+                    told = not name.startswith("hook")      # which is silent
+            except (rm.StoreError, KeyboardInterrupt, OSError) as error:
+                if isinstance(failure, KeyboardInterrupt):
+                    assert error is failure
+                elif name not in ("restore", "migrate 1", "migrate 2", "migrate 3"):   # of steps
+                    done = bench.state_of(scene, operation.store) == course.states[-1]
+                    assert not done or course.states[0] == course.states[-1], (at, error)
+                assert name in ("install", "uninstall") or not isinstance(error, OSError)
+            found = bench.found_of(operation, course, scene, told, hippo)
+        if found.lost or found.half_done or found.failures:
+            wrong.append((at, course.steps[at], failure, told, found))
+    assert wrong == [], wrong
 
 
 FULL_DISK = """
