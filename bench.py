@@ -3119,6 +3119,7 @@ class Operation(NamedTuple):
     store: str = "brain"  # the one that it changes, in the folder of the scene
     again: bool = True  # it can be done again when it was done already
     back: Callable[[Hippocampus, Path], object] | None = None  # what takes it back
+    states: int = 2  # in which it may leave the store: one more than its transactions
     waits: bool = False  # when it returns, what need not be done at once may wait
 
 
@@ -3173,14 +3174,15 @@ OPERATIONS: dict[str, Operation] = {
     "restore": Operation(lambda h, scene: h.restore(str(scene / "copy.db"))),
     "import": Operation(lambda h, scene: realmemory.import_from(h, str(scene / "notes.md"))),
     "block edit": Operation(lambda h, _: MainContext(h, "talk").core.append("human", "Tall")),
-    "turn": Operation(turn, waits=True),
+    "turn": Operation(turn, states=3, waits=True),
     "hook prompt": Operation(hooked("prompt", prompt="Of what wood is the mast made?")),
     "hook stop": Operation(hooked("stop", last_assistant_message="The mast is of spruce")),
-    "install": Operation(wiring("claude-code", False), back=wiring("claude-code", True)),
-    "uninstall": Operation(wiring("codex", True)),
+    "install": Operation(
+        wiring("claude-code", False), back=wiring("claude-code", True), states=4),
+    "uninstall": Operation(wiring("codex", True), states=4),
     **{f"migrate {n}": Operation(
         lambda _, scene, n=n: Hippocampus.open(scene / f"schema{n}").close(),  # type: ignore[misc]
-        f"schema{n}") for n in (1, 2, 3)},
+        f"schema{n}", states=3 if n == 1 else 2) for n in (1, 2, 3)},
 }  # fmt: skip
 # What each later schema brought, taken away again.
 OLDER = {
@@ -3250,8 +3252,9 @@ def state_of(scene: Path, store: str = "brain") -> tuple[object, ...]:
             held.append((name, sorted(con.execute(
                 f"""SELECT {', '.join(f'"{c}"' for c in columns if c not in left)} FROM {name} """
                 f"WHERE {where}").fetchall(), key=repr)))  # fmt: skip
-    files = [(str(path.relative_to(scene)), path.read_bytes())
-             for path in sorted((scene / "home").rglob("*")) if path.is_file()]  # fmt: skip
+    files = [(str(path.relative_to(scene)), path.stat().st_mode, path.read_bytes())
+             for path in sorted((scene / "home").rglob("*"))
+             if path.is_file() and path.suffix != ".part"]  # fmt: skip
     return tuple(held), tuple(files)
 
 
@@ -3282,7 +3285,9 @@ def course_of(operation: Operation, scene: Path) -> Course:
             started = time.perf_counter()
             operation.act(hippo, scene)
             spent = time.perf_counter() - started
-    return Course(steps, [*states, state_of(scene, operation.store)], spent)
+    if (state := state_of(scene, operation.store)) != states[-1]:
+        states.append(state)
+    return Course(steps, states, spent)
 
 
 class Killed(NamedTuple):
@@ -3385,6 +3390,8 @@ def crash(run: Run, args: argparse.Namespace) -> None:
         for name, operation in OPERATIONS.items():
             started, found = time.perf_counter(), list[Killed]()
             course = course_of(operation, fresh(folder))
+            if len(course.states) > operation.states:
+                print(f"    {name}: it is {len(course.states) - 1} transactions")
             for i in range(each):
                 steps = 2 * i < each
                 at = len(course.steps) * 2 * i // each if steps else rng.uniform(
@@ -3400,7 +3407,8 @@ def crash(run: Run, args: argparse.Namespace) -> None:
                 "returned": sum(one.acknowledged for one in found),
                 "facts": sum(one.facts for one in found),
                 "lost": sum(one.lost for one in found),
-                "half done": sum(one.half_done for one in found),
+                "half done": sum(one.half_done or len(course.states) > operation.states
+                                 for one in found),
                 "failures": sum(bool(one.failures) for one in found),
                 "seconds": time.perf_counter() - started,
             })  # fmt: skip

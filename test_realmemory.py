@@ -2139,6 +2139,7 @@ FAILURES = (sqlite3.OperationalError("disk I/O error"), KeyboardInterrupt(),
 def test_whichever_step_of_an_operation_fails_nothing_is_half_done_and_it_goes_on(name, stage):
     operation = bench.OPERATIONS[name]
     course = bench.course_of(operation, bench.fresh(stage))
+    assert len(course.states) <= operation.states       # a batch is a transaction
     places = [at for at, step in enumerate(course.steps)    # these touch no disk
               if not step.startswith(("ROLLBACK", "PRAGMA busy", "PRAGMA foreign"))]
     chance, wrong = random.Random(name), []
@@ -2170,30 +2171,130 @@ def test_whichever_step_of_an_operation_fails_nothing_is_half_done_and_it_goes_o
     assert wrong == [], wrong
 
 
-FULL_DISK = """
-import resource, signal, sys
-sys.path.insert(0, sys.argv[1])
-import realmemory
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-hippo, done, room = realmemory.Hippocampus.open(sys.argv[2]), 0, resource.RLIM_INFINITY
-hippo.remember('The very first note about herring')
-resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, room))
-try:
-    for n in range(4000):
-        hippo.remember(f'Filler {n} ' + 'wool ' * 40, force_new=True)
-        done += 1
-except realmemory.StoreError as error:
-    print('full' in str(error), hippo.recall('herring').items[0].text)
-resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
-hippo.remember('There is room again for mackerel')
-print(hippo.recall('mackerel').items[0].text, len(hippo.traces(limit=9999)) - done, hippo.check())
+@pytest.mark.parametrize("name", bench.OPERATIONS)
+def test_an_interrupt_at_any_line_of_an_operation_leaves_nothing_half_done(name, stage):
+    operation = bench.OPERATIONS[name]
+    course = bench.course_of(operation, bench.fresh(stage))
+
+    def interrupted(line, hippo):
+        """How many lines of the module ran, and whether they were all."""
+        ran, tracer = iter(range(1, 10 ** 7)), sys.gettrace()
+        count = [0]
+
+        def each_line(_, event, __):
+            if event == "line":
+                count[0] = next(ran)
+                if count[0] == line:
+                    raise KeyboardInterrupt
+            return each_line
+
+        sys.settrace(lambda frame, *_: each_line if frame.f_code.co_filename == str(MODULE)
+                     else None)
+        try:
+            operation.act(hippo, stage / "scene")
+            return count[0], True
+        except KeyboardInterrupt:
+            return count[0], False
+        finally:
+            sys.settrace(tracer)
+
+    chance, lines = random.Random(name), 0
+    for _ in range(1 + 2 * TIMES):
+        scene = bench.fresh(stage)
+        with bench.stepping(len), Hippocampus.open(scene / "brain") as hippo:
+            at = chance.randrange(1, lines) if lines else 0
+            ran, told = interrupted(at, hippo)
+            found = bench.found_of(operation, course, scene,
+                                   told and not name.startswith("hook"), hippo)
+        assert not (found.lost or found.half_done or found.failures), (at, ran, told, found)
+        lines = lines or ran
+
+
+# One way after the other in which nothing can be written: `cap` and `uncap` of each.
+CAPPED = """
+import difflib, encodings.idna, hashlib, os, resource, subprocess, sys, tempfile
+import realmemory as rm
+how, store = sys.argv[1:]
+if how == "folder" and os.getuid() == 0:
+    os.setgid(65534)
+    os.setuid(65534)
+hippo, free = rm.Hippocampus.open(store), resource.RLIM_INFINITY
+told = {hippo.remember(f"Cask {i} holds {i * 7} litres of oil", session_id="s").memory_id
+        for i in range(20)}
+hippo.backup()
+filler, folders = os.path.join(os.path.dirname(store), "filler"), (store, store + "/backups")
+
+def cap():
+    if how == "size":
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8192, free))
+    elif how == "disk":
+        with rm.suppress(OSError), open(filler, "wb", buffering=0) as file:
+            while file.write(bytes(512)):
+                pass
+    else:
+        for folder in folders:
+            os.chmod(folder, 0o500)
+
+def uncap():
+    if how == "size":
+        resource.setrlimit(resource.RLIMIT_FSIZE, (free, free))
+    elif how == "disk":
+        os.unlink(filler)
+    else:
+        for folder in folders:
+            os.chmod(folder, 0o700)
+
+ACTS = {
+    "remember": lambda n: told.add(hippo.remember("Rope %d is %d m long" % (n, n * 31),
+                                                  force_new=True).memory_id),
+    "long": lambda n: told.add(hippo.remember("%d " % n + "Wool is dear. " * 7000,
+                                              force_new=True).memory_id),
+    "revise": lambda n: told.add(hippo.revise(2, "Cask 2 is empty since day %d" % n).memory_id),
+    "reflect": lambda n: hippo.reflect([1, 3], 0.5),
+    "forget": lambda n: hippo.forget(10 + n) and told.discard(10 + n),
+    "turn": lambda n: told.add(rm.MainContext(hippo, "talk").add("user", "And %d?" % n)),
+    "backup": lambda n: hippo.backup(), "sleep": lambda n: hippo.consolidate()}
+cap()
+refused = []
+for name, act in ACTS.items():
+    try:
+        act(1)
+    except rm.StoreError as error:
+        refused.append(name)
+        assert store in str(error) and "\\n" not in str(error), error
+    assert hippo.check() == [], name
+    assert hippo.recall("cask oil litres", min_confidence=0.0).items, name
+    held = {row[0] for row in hippo.store.rows("SELECT id FROM traces")}
+    assert held == told, (name, held ^ told)
+uncap()
+for act in ACTS.values():
+    act(2)
+assert hippo.check() == [] and {row[0] for row in hippo.store.rows("SELECT id FROM traces")} == told
+names = os.listdir(store + "/backups")
+assert len(names) > 1 and all(name.endswith(".db") for name in names), names
+print(*refused)
 """
 
 
-def test_a_full_disk_is_named_and_writing_goes_on_when_there_is_room(alone):
-    ran = python(MODULE.parent, alone, code=FULL_DISK, flags=("-I",))
-    assert ran.out.splitlines() == ["True The very first note about herring",
-                                    "There is room again for mackerel 2 []"], ran.err
+@pytest.mark.parametrize("how, refused", [
+    ("size", "remember long revise reflect forget turn backup"), ("disk", "long"),
+    ("folder", "backup sleep")])
+def test_where_nothing_can_be_written_each_call_says_so_and_works_again_when_it_can(how, refused):
+    place = Path(tempfile.mkdtemp(prefix="rm-"))
+    try:
+        if how == "disk" and subprocess.run(
+                ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", place], check=False,
+                capture_output=True).returncode:
+            pytest.skip("no small disk can be mounted here")
+        if os.getuid() == 0:
+            os.chown(place, 65534, 65534)
+        ran = python(how, place / "store", code=CAPPED, flags=(), PYTHONPATH=str(HERE))
+        assert ran.code == 0, ran.err
+        assert set(refused.split()) <= set(ran.out.split())
+    finally:
+        if how == "disk":
+            subprocess.run(["umount", place], check=False, capture_output=True)
+        shutil.rmtree(place)
 
 
 def test_a_copy_is_one_self_contained_file_with_the_last_write_in_it(hippo, tmp_path):
@@ -9654,6 +9755,16 @@ with Hippocampus.open(store, config=MemoryConfig(fold_every=8)) as hippo:
             assert hippo.get(ident).text == text
         for _, text in chance.sample(acknowledged, 20):
             assert hippo.recall(text, k=1).items[0].text == text
+
+
+def test_a_kill_at_any_step_of_any_operation_loses_nothing_and_leaves_nothing_half_done(home):
+    kills = 4 * TIMES * len(bench.OPERATIONS)
+    ran = subprocess.run([sys.executable, str(HERE / "bench.py"), "crash", "--kills", str(kills)],
+                         env=environment(home), capture_output=True, text=True,
+                         timeout=10 * TIMES * PATIENCE_S)
+    figures = json.loads(ran.stdout.splitlines()[-1])["figures"]
+    assert figures.pop("kills") == kills and figures.pop("facts") > 5 * kills, ran.stderr
+    assert figures == {"lost": 0, "half done": 0, "failures": 0}, ran.stdout
 
 
 @pytest.mark.parametrize("moment", ["begun", "half", "named"])
