@@ -20,6 +20,7 @@ import random
 import re
 import resource
 import select
+import shlex
 import shutil
 import signal
 import socket
@@ -2171,6 +2172,41 @@ def test_whichever_step_of_an_operation_fails_nothing_is_half_done_and_it_goes_o
     assert wrong == [], wrong
 
 
+@pytest.mark.parametrize("line", [
+    "remember 'Oars are of ash'", "recall 'mast spruce'", "list", "show 1", "pin 3",
+    "revise 2 'Sails are mended in May'", "reflect 1 2 --reward 1", "forget 1 --yes", "brief",
+    "sleep --strict", "report", "check", "backup", "restore newest --yes", "import notes.md --yes",
+    "export --output notes.jsonl", "scopes", "move 2 --to yard",
+    "rename-project yard pier", "introspect", "dream-log", "undo 1", "hooks off", "doctor",
+    "install claude-code", "uninstall codex"])
+def test_whichever_step_of_a_command_fails_it_says_so_in_words(line, stage, cli, monkeypatch):
+    chance, count, seen = random.Random(line), 0, 0
+    for turn in range(1 + 5 * TIMES):
+        scene, steps = bench.fresh(stage), iter(range(10_000))
+        monkeypatch.chdir(scene)
+        monkeypatch.setenv("HOME", str(scene / "home"))
+        (scene / "brain/backups").mkdir()
+        shutil.copy(scene / "copy.db", scene / "brain/backups/memory-20300101T000000.db")
+        at = chance.randrange(count) if turn else -1
+        failure = chance.choice([one for one in FAILURES if isinstance(one, sqlite3.Error)])
+
+        def step(_, at=at, steps=steps, failure=failure):
+            if next(steps) == at:
+                raise failure
+
+        with bench.stepping(step):
+            ran = cli("--path", scene / "brain", *shlex.split(line))
+        if not turn:
+            count = next(steps)
+            assert ran.code == 0 or line == "doctor", ran.err
+        assert ran.code in (0, 1) and "Traceback" not in ran.err, (at, ran)
+        assert ran.code == 0 or line in ("doctor", "check") or (ran.err and not ran.out), ran
+        seen += ran.code or bool(ran.err)       # `brief` is a hook
+        with Hippocampus.open(scene / "brain") as hippo:
+            assert hippo.check() == []
+    assert count > 5 and (seen or line == "doctor")     # which goes on with the next row
+
+
 @pytest.mark.parametrize("name", bench.OPERATIONS)
 def test_an_interrupt_at_any_line_of_an_operation_leaves_nothing_half_done(name, stage):
     operation = bench.OPERATIONS[name]
@@ -3497,6 +3533,16 @@ def test_sleep_proposes_merges_and_performs_none_until_one_is_accepted(hippo):
     assert ids(hippo.recall(hippo.get(gone).text).items)[0] == kept
     assert hippo.undo(sleep) == (1, []) and len(hippo.traces()) == 6
     assert hippo.get(gone).superseded_by is None and hippo.check() == []
+
+
+def test_forgetting_what_a_fact_was_merged_into_brings_back_no_fact_that_was_revised(hippo):
+    merged, kept = put(hippo, "The ferry leaves at nine", "Pier four is of wood")
+    stay, sleep = hippo.merge([merged, kept])
+    hippo.undo(sleep)
+    old, = {merged, kept} - {stay}
+    assert hippo.revise(old, hippo.get(stay).text).memory_id == stay
+    hippo.forget(stay)
+    assert hippo.traces() == [] and hippo.get(old).valid_to is not None
 
 
 def test_traces_of_two_projects_are_never_merged_or_bound(hippo, alone):
