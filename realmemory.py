@@ -2844,7 +2844,7 @@ class Store:
                     source.backup(self._con)
             finally:
                 _remove(part)
-            self._forget_cache()
+                self._forget_cache()
             self._settle()
 
     @contextmanager
@@ -9725,7 +9725,8 @@ def _write_file(path: str, pieces: Iterable[str], mode: int = 0o600) -> None:
             file.writelines(pieces)
         return
     part = f"{path}.{os.getpid()}.part"
-    _sweep(os.path.dirname(path), of=f"{os.path.basename(path)}.")
+    with suppress(OSError):     # a folder that can't be listed
+        _sweep(os.path.dirname(path), of=f"{os.path.basename(path)}.")
     try:
         with open(part, "x", encoding="utf-8", errors="surrogateescape", newline="\n",
                   opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
@@ -10654,7 +10655,6 @@ def wire(client: str, scope: str, folder: str, brain: str, *, out: bool = False,
                        indent=2, ensure_ascii=False))
     notes_file, copies = os.path.join(brain, "clients.json"), os.path.join(brain, "clients")
     with nullcontext() if dry_run else _alone_in(copies):
-        _sweep(*[copies] * os.path.isdir(copies))
         notes: dict[str, Any] = {}
         kept, plan, done = _file_text(notes_file), [], []
         with suppress(ValueError):
@@ -10671,6 +10671,7 @@ def wire(client: str, scope: str, folder: str, brain: str, *, out: bool = False,
             done.append({"file": path, "did": did, "diff": diff})
         if dry_run:
             return done
+        _sweep(copies)
         for path, before, after, _ in plan:
             if before is not None and before != after:
                 _keep_copy(copies, path)
