@@ -3266,6 +3266,23 @@ class Course(NamedTuple):
     seconds: float
 
 
+def seen_by(hippo: Hippocampus) -> list[list[int]]:
+    """Ids that a brain recalls for what the scene tells of, without a note of it."""
+    cues = ("mast of spruce", "sails mended in May", "ropes of hemp", "rudder of oak", "the fee")
+    found = [[item.memory_id for item in hippo.recall(
+        cue, k=50, all_scopes=True, min_confidence=0.0).items] for cue in cues]  # fmt: skip
+    hippo._waiting.clear()
+    return found
+
+
+@contextmanager
+def opened(scene: Path) -> Iterator[Hippocampus]:
+    """The scene's brain, with what it needs in memory."""
+    with stepping(len), Hippocampus.open(scene / "brain") as hippo:
+        seen_by(hippo)
+        yield hippo
+
+
 def course_of(operation: Operation, scene: Path) -> Course:
     """Run an operation on the scene."""
     steps: list[str] = []
@@ -3278,9 +3295,7 @@ def course_of(operation: Operation, scene: Path) -> Course:
                 if (state := state_of(scene, operation.store)) != states[-1]:
                     states.append(state)
 
-    with Hippocampus.open(scene / "brain", clock=lambda: FIXED_NOW) as hippo:
-        pass
-    with stepping(len), Hippocampus.open(scene / "brain") as hippo:
+    with opened(scene) as hippo:
         with patch.object(Stepping, "step", staticmethod(step)):
             started = time.perf_counter()
             operation.act(hippo, scene)
@@ -3329,7 +3344,7 @@ def act_until_killed(operation: Operation, scene: Path, at: float, tell: int) ->
         if left[0] < 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    with stepping(len), Hippocampus.open(scene / "brain") as hippo:
+    with opened(scene) as hippo:
         os.write(tell, b"o")
         with patch.object(Stepping, "step", staticmethod(step)):
             operation.act(hippo, scene)
@@ -3362,6 +3377,9 @@ def found_of(
             held = brain if operation.store == "brain" else stack.enter_context(
                 Hippocampus.open(scene / operation.store))  # fmt: skip
             failures += held.check()
+            with Hippocampus.open(scene / "brain") as other:
+                if seen_by(brain) != seen_by(other):
+                    failures.append("it sees a stale index")
             if state == before or operation.again:
                 operation.act(brain, scene)
             if state == before and state_of(scene, operation.store) != after:
