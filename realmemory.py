@@ -2844,7 +2844,7 @@ class Store:
                     source.backup(self._con)
             finally:
                 _remove(part)
-                self._forget_cache()
+            self._forget_cache()
             self._settle()
 
     @contextmanager
