@@ -18,6 +18,7 @@
     python bench.py startup                  whole processes: brief, sleep, serve; a working sleep
     python bench.py hooks                    what prompts bring along, hooks as processes, import
     python bench.py contention               many writers, one sentence at once, kill -9
+    python bench.py crash --kills 1000       kill -9 at the steps of each operation, and between
     python bench.py http                     clients of the official SDK on `serve --http`; what is
                                              lost when its host dies beside a Litestream replica
     python bench.py soak                     six processes on one store for ten minutes
@@ -51,12 +52,14 @@ import gzip
 import importlib.metadata
 import importlib.util
 import json
+import math
 import multiprocessing
 import os
 import platform
 import random
 import re
 import shutil
+import signal
 import sqlite3
 import statistics
 import subprocess
@@ -67,7 +70,15 @@ import time
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import (
+    ExitStack,
+    closing,
+    contextmanager,
+    nullcontext,
+    redirect_stderr,
+    redirect_stdout,
+    suppress,
+)
 from datetime import UTC, datetime
 from functools import lru_cache
 from heapq import nlargest
@@ -3051,7 +3062,389 @@ def missing(path: Path, acks: Iterable[Ack]) -> list[Ack]:
     return [ack for ack in acks if ack.id not in held or (ack.created and held[ack.id] != ack.text)]
 
 
-# === 11b. HTTP ====================================================================================
+# === 11b. Crashes =================================================================================
+# Each operation runs on a copy of one small store, and at its n-th step something goes wrong: the
+# process is killed there, or (in the tests) the step fails. A step is a statement, a batch of pages
+# of a copy, or a change of a file's name; what comes between two steps changes nothing that lasts.
+# An undisturbed run says in which states the store may be found: those between two transactions.
+
+
+FILES = ("replace", "unlink", "mkdir", "chmod")
+
+
+class Stepping(sqlite3.Connection):
+    """A connection that says each statement to `step` before it runs."""
+
+    step: Callable[[str], object] = len
+
+    def execute(self, sql: str, *arguments: Any) -> sqlite3.Cursor:
+        type(self).step(sql)
+        return super().execute(sql, *arguments)
+
+    def executemany(self, sql: str, rows: Iterable[Any]) -> sqlite3.Cursor:
+        type(self).step(sql)
+        return super().executemany(sql, rows)
+
+    def backup(self, target: sqlite3.Connection, **options: Any) -> None:
+        type(self).step("backup")
+        super().backup(target, pages=16, progress=lambda _, left, of: (
+            left and type(self).step("pages")))  # fmt: skip
+
+
+@contextmanager
+def stepping(step: Callable[[str], object]) -> Iterator[None]:
+    """What the module does from now on is said to `step` first; its time stands still."""
+
+    def told(name: str) -> Any:
+        def call(*arguments: Any, **options: Any) -> Any:
+            Stepping.step(name)
+            return real(*arguments, **options)
+
+        real = getattr(os, name)
+        return call
+
+    connect = sqlite3.connect
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(Stepping, "step", staticmethod(step)))
+        stack.enter_context(patch("time.time", lambda: FIXED_NOW))
+        stack.enter_context(patch("sqlite3.connect", lambda *given, **options: connect(
+            *given, **{"factory": Stepping, **options})))  # fmt: skip
+        for name in FILES:
+            stack.enter_context(patch.object(os, name, told(name)))
+        yield
+
+
+class Operation(NamedTuple):
+    """What is done to a store that is open, and what of it is done again when it was cut off."""
+
+    act: Callable[[Hippocampus, Path], object]
+    store: str = "brain"  # the one that it changes, in the folder of the scene
+    again: bool = True  # it can be done again when it was done already
+    back: Callable[[Hippocampus, Path], object] | None = None  # what takes it back
+    states: int = 2  # in which it may leave the store: one more than its transactions
+    waits: bool = False  # when it returns, what need not be done at once may wait
+
+
+def hooked(event: str, **said: object) -> Callable[[Hippocampus, Path], object]:
+    """A hook of a client, as its command line runs it in this process."""
+
+    def act(_: Hippocampus, scene: Path) -> object:
+        told = {"session_id": "s", "cwd": str(scene / "project"), **said}
+        with (
+            patch.object(realmemory, "_hook_input", lambda: told),
+            patch.object(realmemory, "_apart", lambda _: None),
+            open(os.devnull, "w") as nowhere,
+            redirect_stdout(nowhere),
+            redirect_stderr(nowhere),
+        ):
+            place = ["--client", "claude-code", "--path", str(scene / "brain")]
+            return realmemory.main(["hook", event, *place])
+
+    return act
+
+
+def wiring(client: str, out: bool) -> Callable[[Hippocampus, Path], object]:
+    """The installation of a client whose files lie in the scene."""
+
+    def act(_: Hippocampus, scene: Path) -> object:
+        with patch.dict(os.environ, {"HOME": str(scene / "home")}):
+            return realmemory.wire(client, "user", str(scene), str(scene / "brain"), out=out)
+
+    return act
+
+
+def turn(hippo: Hippocampus, _: Path) -> object:
+    """A turn that pushes older ones out of a small context."""
+    return MainContext(hippo, "talk", max_main_context_tokens=400).add("user", "And now? " * 40)
+
+
+OPERATIONS: dict[str, Operation] = {
+    "remember": Operation(lambda h, _: h.remember("The rudder is of oak", session_id="s")),
+    "reinforce": Operation(lambda h, _: h.remember("the mast is of spruce!", session_id="t")),
+    "supersede": Operation(lambda h, _: h.remember("The fee is 55 crowns", key="fee")),
+    "relate": Operation(lambda h, _: h.remember("Oars are of ash", related_ids=[1, 2])),
+    "remember many": Operation(
+        lambda h, _: h.remember_many([f"Buoy {i} is lit for {i * 7} s" for i in range(3)])),
+    "revise": Operation(lambda h, _: h.revise(2, "Sails are mended in May")),
+    "reflect": Operation(lambda h, _: h.reflect([1, 2, 3], 1)),
+    "forget": Operation(lambda h, _: h.forget(1), again=False),
+    "pin": Operation(lambda h, _: h.pin(3)),
+    "merge": Operation(lambda h, _: h.merge([1, 3]), again=False),
+    "sleep": Operation(lambda h, _: h.consolidate()),
+    "undo": Operation(lambda h, _: h.undo(1), again=False),
+    "backup": Operation(lambda h, _: h.backup()),
+    "restore": Operation(lambda h, scene: h.restore(str(scene / "copy.db"))),
+    "import": Operation(lambda h, scene: realmemory.import_from(h, str(scene / "notes.md"))),
+    "block edit": Operation(lambda h, _: MainContext(h, "talk").core.append("human", "Tall")),
+    "turn": Operation(turn, states=3, waits=True),
+    "hook prompt": Operation(hooked("prompt", prompt="Of what wood is the mast made?")),
+    "hook stop": Operation(hooked("stop", last_assistant_message="The mast is of spruce")),
+    "install": Operation(
+        wiring("claude-code", False), back=wiring("claude-code", True), states=4),
+    "uninstall": Operation(wiring("codex", True), states=4),
+    **{f"migrate {n}": Operation(
+        lambda _, scene, n=n: Hippocampus.open(scene / f"schema{n}").close(),  # type: ignore[misc]
+        f"schema{n}", states=3 if n == 1 else 2) for n in (1, 2, 3)},
+}  # fmt: skip
+# What each later schema brought, taken away again.
+OLDER = {
+    3: ["DROP TABLE injections", "DROP TABLE firings", "DROP INDEX events_failed"],
+    2: ["DROP INDEX traces_key", "DROP INDEX traces_newest", "DROP TABLE block_edits",
+        "DROP TABLE blocks", "DROP TABLE contexts", "ALTER TABLE scopes DROP COLUMN log_of",
+        "ALTER TABLE traces DROP COLUMN key", "ALTER TABLE traces DROP COLUMN source_hash"],
+    1: ["DROP TABLE heard_terms", "CREATE VIRTUAL TABLE trace_terms USING fts5(terms)",
+        "DROP INDEX traces_whole", "ALTER TABLE traces DROP COLUMN whole",
+        "INSERT INTO db_meta VALUES('fts_stale', '0')"],
+}  # fmt: skip
+
+
+def staged(scene: Path) -> None:
+    """What the operations work on: a store that has seen each of them, older ones, a copy, notes,
+    and the configuration of a client."""
+    with stepping(len), Hippocampus.open(scene / "brain") as hippo:
+        for text in ("The mast is of spruce", "Sails are mended in June", "Anchors weigh 300 kg"):
+            hippo.remember(text, session_id="s")
+        for session in "abc":
+            hippo.remember("The mast is of spruce", session_id=session)
+        hippo.remember("The fee is 40 crowns", key="fee", kind="semantic")
+        hippo.reflect([1, 2], 0.5)
+        hippo.consolidate()
+        (scene / "copy.db").write_bytes(Path(hippo.backup()).read_bytes())
+        hippo.remember("Ropes are of hemp", scope="yard", session_id="s")
+        hippo.recall("Of what is the mast?")
+        hippo.reflect([1, 3], 1.0)
+        context = MainContext(hippo, "talk", max_main_context_tokens=400)
+        context.core.append("human", "Likes the sea")
+        for i in range(4):
+            context.add("user", f"We need {i} more planks of pine by Friday. " * 5)
+    for version in OLDER:
+        older = scene / f"schema{version}"
+        older.mkdir()
+        (older / "memory.db").write_bytes((scene / "copy.db").read_bytes())
+        with closing(sqlite3.connect(older / "memory.db", isolation_level=None)) as con:
+            for statement in [one for n, some in OLDER.items() if n >= version for one in some]:
+                con.execute(statement)
+            con.execute(f"PRAGMA user_version = {version}")
+            con.execute("UPDATE db_meta SET value = ? WHERE key = 'schema_version'", [version])
+    shutil.rmtree(scene / "brain" / "backups")
+    (scene / "notes.md").write_text("".join(
+        f"# Pier {i}\n\nIt is {i * 9} m long.\n\n" for i in range(20)), "utf-8")  # fmt: skip
+    for folder in ("project", "home/.claude", "home/.codex"):
+        (scene / folder).mkdir(parents=True)
+    (scene / "home/.claude.json").write_text('{\n  "theme": "dark", // mine\n  "n": 1\n}\n')
+    (scene / "home/.claude/settings.json").write_text('{"hooks": {"Stop": []}}')
+    (scene / "home/.codex/config.toml").write_text('model = "x"\n\n[tools]\na = 1\n')
+    with patch.dict(os.environ, {"HOME": str(scene / "home")}):
+        realmemory.wire("codex", "user", str(scene), str(scene / "brain"))
+
+
+def state_of(scene: Path, store: str = "brain") -> tuple[object, ...]:
+    """All that a store holds but what chance made, and the texts of the clients' files."""
+    with closing(sqlite3.connect(scene / store / "memory.db")) as con:
+        tables = [name for (name,) in con.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' "
+            "AND name NOT LIKE 'heard%' AND name <> 'postings' ORDER BY 1")]  # fmt: skip
+        held = []
+        for name in tables:
+            left = {"traces": ["uid"], "events": ["data", "pointers", "seq"]}.get(name, [])
+            columns = [row[1] for row in con.execute(f"PRAGMA table_info({name})")]
+            where = {"events": "op NOT IN ('hook_error', 'recall')", "db_meta":
+                     "key NOT IN ('epoch', 'folded', 'heard', 'slept', 'failures_told')",
+                     }.get(name, "1")  # fmt: skip
+            held.append((name, sorted(con.execute(
+                f"""SELECT {', '.join(f'"{c}"' for c in columns if c not in left)} FROM {name} """
+                f"WHERE {where}").fetchall(), key=repr)))  # fmt: skip
+    files = [(str(path.relative_to(scene)), path.stat().st_mode, path.read_bytes())
+             for path in sorted((scene / "home").rglob("*"))
+             if path.is_file() and path.suffix != ".part"]  # fmt: skip
+    return tuple(held), tuple(files)
+
+
+class Course(NamedTuple):
+    """An operation that nothing disturbed: its steps, where they may leave the store, seconds."""
+
+    steps: list[str]
+    states: list[tuple[object, ...]]
+    seconds: float
+
+
+def seen_by(hippo: Hippocampus) -> list[list[int]]:
+    """Ids that a brain recalls for what the scene tells of, without a note of it."""
+    cues = ("mast of spruce", "sails mended in May", "ropes of hemp", "rudder of oak", "the fee")
+    found = [[item.memory_id for item in hippo.recall(
+        cue, k=50, all_scopes=True, min_confidence=0.0).items] for cue in cues]  # fmt: skip
+    hippo._waiting.clear()
+    return found
+
+
+@contextmanager
+def opened(scene: Path) -> Iterator[Hippocampus]:
+    """The scene's brain, with what it needs in memory."""
+    with stepping(len), Hippocampus.open(scene / "brain") as hippo:
+        seen_by(hippo)
+        yield hippo
+
+
+def course_of(operation: Operation, scene: Path) -> Course:
+    """Run an operation on the scene."""
+    steps: list[str] = []
+    states = [state_of(scene, operation.store)]
+
+    def step(name: str) -> None:
+        steps.append(name)
+        if name in ("COMMIT", "replace", "unlink", "pages") or name.startswith("PRAGMA journal"):
+            with patch.object(Stepping, "step", staticmethod(len)):
+                if (state := state_of(scene, operation.store)) != states[-1]:
+                    states.append(state)
+
+    with opened(scene) as hippo:
+        with patch.object(Stepping, "step", staticmethod(step)):
+            started = time.perf_counter()
+            operation.act(hippo, scene)
+            spent = time.perf_counter() - started
+    if (state := state_of(scene, operation.store)) != states[-1]:
+        states.append(state)
+    return Course(steps, states, spent)
+
+
+class Killed(NamedTuple):
+    """What was found of a store whose process was killed."""
+
+    acknowledged: bool
+    facts: int  # told or known before
+    lost: int
+    half_done: bool
+    failures: list[str]  # of reopening, of the audit, of the next operation; files left behind
+
+
+def killed(operation: Operation, course: Course, scene: Path, at: float, *, steps: bool) -> Killed:
+    """Run an operation in a process that is killed at its n-th step, or after so many seconds."""
+    said, tell = os.pipe()
+    if not (child := os.fork()):
+        with suppress(BaseException):
+            act_until_killed(operation, scene, at if steps else math.inf, tell)
+        os._exit(1)
+    os.close(tell)
+    heard = os.read(said, 1)
+    if not steps:
+        time.sleep(at)
+        os.kill(child, signal.SIGKILL)
+    heard += os.read(said, 9)
+    os.close(said)
+    os.waitpid(child, 0)
+    return found_of(operation, course, scene, heard == b"oa")
+
+
+def act_until_killed(operation: Operation, scene: Path, at: float, tell: int) -> None:
+    """In the child: says that the store is open, and that the operation has returned."""
+    for fd in (1, 2):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), fd)
+    left = [at]
+
+    def step(_: str) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with opened(scene) as hippo:
+        os.write(tell, b"o")
+        with patch.object(Stepping, "step", staticmethod(step)):
+            operation.act(hippo, scene)
+            os.write(tell, b"a")
+            hippo.close()
+
+
+def facts_in(state: tuple[Any, ...]) -> set[tuple[int, str]]:
+    """Ids and texts of the traces of a state."""
+    return {(row[0], row[3]) for row in dict(state[0])["traces"]}
+
+
+def found_of(
+    operation: Operation,
+    course: Course,
+    scene: Path,
+    acknowledged: bool,
+    hippo: Hippocampus | None = None,
+) -> Killed:
+    """Reopen what was left (or go on with what is open), audit it, and do the operation again."""
+    before, after = course.states[0], course.states[-1]
+    told = facts_in(after) if acknowledged else facts_in(before) & facts_in(after)
+    failures: list[str] = []
+    state = state_of(scene, operation.store)
+    half_done = state not in (
+        [after] if acknowledged and not operation.waits else course.states)  # fmt: skip
+    try:
+        with stepping(len), ExitStack() as stack:
+            brain = hippo or stack.enter_context(Hippocampus.open(scene / "brain"))
+            held = brain if operation.store == "brain" else stack.enter_context(
+                Hippocampus.open(scene / operation.store))  # fmt: skip
+            failures += held.check()
+            with Hippocampus.open(scene / "brain") as other:
+                if seen_by(brain) != seen_by(other):
+                    failures.append("it sees a stale index")
+            if state == before or operation.again:
+                operation.act(brain, scene)
+            if state == before and state_of(scene, operation.store) != after:
+                failures.append("done again, it led elsewhere")
+            failures += held.check()
+            if operation.back:
+                operation.back(brain, scene)
+                if state_of(scene)[1] != before[1]:
+                    failures.append("taken back, it left something in a file")
+            held.backup()
+            for copy in realmemory.backup_files(held.store.folder):
+                with closing(sqlite3.connect(copy)) as con:
+                    failures += [str(row[0]) for row in con.execute("PRAGMA integrity_check")
+                                 if row[0] != "ok"]  # fmt: skip
+    except (realmemory.RealMemoryError, OSError, sqlite3.Error) as error:
+        failures.append(f"{type(error).__name__}: {error}")
+    failures += [f"left behind: {path.name}" for path in scene.rglob("*.part*")]
+    return Killed(acknowledged, len(told), len(told - facts_in(state)), half_done, failures)
+
+
+def crash(run: Run, args: argparse.Namespace) -> None:
+    """kill -9 at every n-th step and at random moments of each operation."""
+    rng, rows, each = random.Random(args.seed), list[Row](), args.kills // len(OPERATIONS)
+    with scratch() as folder:
+        staged(folder / "staged")
+        for name, operation in OPERATIONS.items():
+            started, found = time.perf_counter(), list[Killed]()
+            course = course_of(operation, fresh(folder))
+            if len(course.states) > operation.states:
+                print(f"    {name}: it is {len(course.states) - 1} transactions")
+            for i in range(each):
+                steps = 2 * i < each
+                at = len(course.steps) * 2 * i // each if steps else rng.uniform(
+                    0.0, 1.5 * course.seconds)  # fmt: skip
+                found.append(killed(operation, course, fresh(folder), at, steps=steps))
+            for failure in [failure for one in found for failure in one.failures][:3]:
+                print(f"    {name}: {failure}")
+            rows.append({
+                "operation": name,
+                "steps": len(course.steps),
+                "states": len(course.states),
+                "kills": len(found),
+                "returned": sum(one.acknowledged for one in found),
+                "facts": sum(one.facts for one in found),
+                "lost": sum(one.lost for one in found),
+                "half done": sum(one.half_done or len(course.states) > operation.states
+                                 for one in found),
+                "failures": sum(bool(one.failures) for one in found),
+                "seconds": time.perf_counter() - started,
+            })  # fmt: skip
+    run.table("kill -9", rows)
+    for name in ("kills", "facts", "lost", "half done", "failures"):
+        run.figure(name, sum(row[name] for row in rows))
+
+
+def fresh(folder: Path) -> Path:
+    """The scene as it was staged, in the same place each time."""
+    shutil.rmtree(folder / "scene", ignore_errors=True)
+    shutil.copytree(folder / "staged", folder / "scene")
+    return folder / "scene"
+
+
+# === 11c. HTTP ====================================================================================
 # The clients are the official SDK's and take a core of their own: calls a second are of both. A
 # killed host is simulated by kill -9 of server and replicator together; what is lost is counted in
 # what Litestream restores.
@@ -4480,6 +4873,7 @@ COMMANDS: dict[str, Callable[[Run, argparse.Namespace], None]] = {
     "startup": startup,
     "hooks": hooks,
     "contention": contention,
+    "crash": crash,
     "http": http,
     "soak": soak,
     "scale": scale,
@@ -4538,6 +4932,7 @@ def parser() -> argparse.ArgumentParser:
     made["contention"].add_argument("--kills", type=int, default=20)
     made["soak"].add_argument("--minutes", type=float, default=10)
     made["soak"].add_argument("--traces", type=int, default=20_000)
+    made["crash"].add_argument("--kills", type=int, default=1_000)
     made["http"].add_argument("--clients", type=int, nargs="+", default=[1, 4, 16])
     made["http"].add_argument("--calls", type=int, default=50)
     made["http"].add_argument("--kills", type=int, default=5)

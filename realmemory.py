@@ -2598,7 +2598,7 @@ _FAILURES: tuple[tuple[str, type[StoreError], str], ...] = (
     ("malformed|corrupt|decode", StoreDamaged, "it is damaged and was left as it is"),
     ("locked|busy", StoreError, "another process kept it locked; try again"),
     ("full|I/O", StoreError,
-     "the disk is full or failing; nothing was changed: free space and try again"))
+     "the disk is full or failing; nothing is half done: free space and try again"))
 
 
 UNREADABLE = (sqlite3.Error, UnicodeDecodeError)  # it quotes a spoilt schema in its message
@@ -3012,9 +3012,7 @@ class Store:
                     self.run("VACUUM")
                     done = self.value("PRAGMA wal_checkpoint(TRUNCATE)") == 0
                 return bool(done)
-            except sqlite3.OperationalError as error:   # what was asked for is done all the same
-                if not re.search("locked|busy|full", str(error)):
-                    raise
+            except sqlite3.OperationalError:    # what was asked for is done all the same
                 return False
             finally:
                 self._wait_at_most(self.timeout_s)
@@ -3253,12 +3251,12 @@ def remove(path: str) -> None:
             os.unlink(path)
 
 
-def sweep(*folders: str) -> None:
-    """Remove what killed copies left behind."""
+def sweep(*folders: str, of: str = "") -> None:
+    """Remove what killed processes left behind (of a file: in a folder with other people's)."""
     for folder in filter(os.path.isdir, folders):
         for name in os.listdir(folder):
             left, path = re.search(r"\.(\d{1,9})\.part", name), os.path.join(folder, name)
-            if left and not runs(int(left[1])):
+            if left and name.startswith(of) and not runs(int(left[1])):
                 remove(path)
 
 
@@ -5160,7 +5158,8 @@ HEIRS = (  # what names the trace :id names another one
         WHERE gist_id = :id""",
     "UPDATE traces SET prev_id = (SELECT prev_id FROM traces WHERE id = :id) WHERE prev_id = :id",
     """UPDATE traces SET valid_to = NULL, superseded_by = NULL WHERE superseded_by = :id
-        AND id IN (SELECT CAST(row_key AS INTEGER) FROM images WHERE act = 'merged')""",
+        AND id IN (SELECT CAST(row_key AS INTEGER) FROM images JOIN sleeps ON sleeps.id = sleep_id
+        WHERE act = 'merged' AND undone_at IS NULL)""",
     """UPDATE traces SET superseded_by = (SELECT superseded_by FROM traces WHERE id = :id)
         WHERE superseded_by = :id""")
 _PENDING = ("erasure is pending: another process (a reader, a writer, Litestream) keeps an older "
@@ -6427,7 +6426,7 @@ class Hippocampus(_Brain):
                 self._refuse_turn(row)
             self.store.change(row["id"], pinned=pinned)
             self.store.event(self.clock(), "pin", row["scope_id"], row["id"], {"pinned": pinned})
-        return self.get(row["id"])
+            return self.get(row["id"])
 
     # --- reading ---
 
@@ -7463,7 +7462,7 @@ class MainContext:
             self._state["turns"] += 1
             ident = log_turn(self.hippo, draft._replace(
                 turn_id=draft.turn_id or str(self._state["turns"])))
-        self._relieve()
+        self.refresh(timeout_s=self.hippo.store.timeout_s)  # the turn is written all the same
         return ident
 
     def _rules(self, room: float) -> list[str]:
@@ -10525,8 +10524,9 @@ def _write_folder(folder: str, files: dict[str, str]) -> None:
         _write_file(os.path.join(folder, name), [text])
 
 
-def _write_file(path: str, pieces: Iterable[str]) -> None:
-    """Write a file for its owner only, put in place when it is whole; into a pipe or device."""
+def _write_file(path: str, pieces: Iterable[str], mode: int = 0o600) -> None:
+    """Write a file for its owner only (or with a mode), put in place when it is whole; into a pipe
+    or device."""
     path = os.path.realpath(path)
     if os.path.exists(path) and not os.path.isfile(path):
         with open(path, "w", encoding="utf-8", errors="surrogateescape", newline="\n") as file:
@@ -10534,10 +10534,13 @@ def _write_file(path: str, pieces: Iterable[str]) -> None:
         return
     part = f"{path}.{os.getpid()}.part"
     remove(part)
+    with suppress(OSError):     # a folder that can't be listed
+        sweep(os.path.dirname(path), of=f"{os.path.basename(path)}.")
     try:
         with open(part, "x", encoding="utf-8", errors="surrogateescape", newline="\n",
                   opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
             file.writelines(pieces)
+        os.chmod(part, mode)
         os.replace(part, path)
     finally:
         remove(part)
@@ -11481,6 +11484,7 @@ def wire(client: str, scope: str, folder: str, brain: str, *, out: bool = False,
             done.append({"file": path, "did": did, "diff": diff})
         if dry_run:
             return done
+        sweep(copies)
         for path, before, after, _ in plan:
             if before is not None and before != after:
                 _keep_copy(copies, path)
@@ -11545,8 +11549,7 @@ def _write_text(path: str, before: str | None, after: str | None, made: Sequence
         os.mkdir(folder, 0o700)
     mode = os.stat(path).st_mode & 0o777 if before is not None else 0o600
     marked = (_file_text(path, "utf-8") or "").startswith("\ufeff")
-    _write_file(path, ["\ufeff" * marked, after])
-    os.chmod(path, mode)
+    _write_file(path, ["\ufeff" * marked, after], mode)
 
 
 def client_states(folder: str, home: Sequence[str] = ()) -> list[dict[str, Any]]:
