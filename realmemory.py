@@ -1357,37 +1357,73 @@ def rewarded(strength: float, reward: float, config: MemoryConfig) -> float:
 # a text is stored.  Directive-shaped text and hidden characters are stored but quarantined: never
 # in a brief, shown only marked.  Recalled text is rendered as data, whatever its rank.
 
-_WORD = "(?<![A-Za-z0-9])"          # a key may stand right after a Cyrillic or Chinese word
-_SECRET = Regex("|".join(f"(?P<{name}>{pattern})" for name, pattern in {
-    "private_key": r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----.*?"
-                   r"(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\Z)",
-    "aws_key": _WORD + r"(?:AKIA|ASIA)[0-9A-Z]{16}(?![0-9A-Za-z])",
-    "github_token": _WORD + r"(?:gh[pousr]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9_]{50,255})",
-    "gitlab_token": _WORD + r"glpat-[A-Za-z0-9_-]{20,255}",
-    "slack_token": _WORD + r"(?:xox[abeoprs]|xapp)-[A-Za-z0-9-]{10,255}"
-                   r"|(?<=hooks\.slack\.com/services/)[A-Za-z0-9/]{20,80}",
-    "api_key": _WORD + r"(?:(?:sk|rk|pk|whsec)[-_](?=[A-Za-z_-]{0,80}\d)[A-Za-z0-9_-]{20,255}"
-               r"|AIza[A-Za-z0-9_-]{35}|npm_[A-Za-z0-9]{36}|hf_[A-Za-z0-9]{30,255}"
-               r"|pypi-[A-Za-z0-9_-]{50,255}|dop_v1_[a-f0-9]{40,80}|ya29\.[\w-]{20,255}"
-               r"|GOCSPX-[\w-]{20,80}|SG\.[A-Za-z0-9_-]{16,80}\.[A-Za-z0-9_-]{16,80})",
-    "jwt": _WORD + r"eyJ[A-Za-z0-9_-]{8,4000}\.[A-Za-z0-9_-]{8,4000}\.[A-Za-z0-9_-]{8,4000}",
-    "bearer": r"(?P<scheme>(?i:bearer|authorization:\s{0,3}basic)\s{1,3})"
-              r"(?=[A-Za-z._~+/=-]{0,80}\d)[A-Za-z0-9._~+/=-]{16,4000}",
-    "url_password": r"(?<=://)[^\s/:@]{0,64}:[^\s/]{3,256}(?=@)",
-    "password": r"(?P<label>(?i:password|passwd|pwd|passphrase|secret|api[ _-]?key|access_?key"
-                r"|accountkey|db_pass|token|пароль|contraseña|clave)[\w-]{0,24}"
-                r"(?:\s[\w.-]{1,20}){0,4}?['\"*]{0,3}"
-                r"(?:\s{0,3}[:=：—]\s{0,3}|\s(?:is|это|es)\s)['\"*]{0,2})"
-                r"(?=[^\s'\"]{0,64}\d|[srp]k[_-][\w-]{20})"
-                r"(?=[^\s'\"]{0,64}[A-Za-zА-я])[^\s'\",;(){}<>$]{6,256}",
-}.items()), re.S)
-# A text without any of these needs no pattern: 30 microseconds less for most.
-_SECRET_HINTS = ("api key", *"""-----begin akia asia ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- xox
-sk- sk_ rk- rk_ pk- pk_ aiza npm_ hf_ pypi- sg. eyj bearer authorization :// passw pwd passphrase
-secret api_key apikey api-key db_pass access_key accesskey accountkey token пароль contraseña clave
-xapp- whsec gocspx- hooks.slack dop_v1_ ya29.""".split())
-_HINTS_WITH = {sign: [hint for hint in _SECRET_HINTS if sign == next(
-    (c for c in "_-:." if c in hint), "")] for sign in ("_", "-", ":", ".", "")}
+# What is looked for where a word of the first column stands in the text; the named part is cut out.
+_SECRETS = tuple((signs.split(), Regex(pattern, re.S)) for signs, pattern in (
+    ("-----begin",
+     r"(?P<private_key>-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?=[\s\\]).*?"
+     r"(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\Z))"),
+    ("bearer authorization",
+     r"(?i:bearer|authorization['\"]?\s{0,3}[:=]\s{0,3}['\"]?(?:basic|token|apikey))\s{1,3}"
+     r"(?P<bearer>(?=[A-Za-z._~+/=-]{0,80}\d)[A-Za-z0-9._~+/=-]{16,4000})"),
+    ("://",
+     r"://[^\s/:@]{0,64}:(?P<url_password>(?![<${%\[*]|(?:pass|passwd|password|pw|secret|token)@)[^\s/]{3,256})(?=@)"),
+    ("curl mysql sshpass docker twine auth",
+     r"\b(?:curl [^\n|]{0,60}?-u ?['\"]?[^\s:'\"]{1,60}:|mysql\w{0,6} [^\n|]{0,60}?-p['\"]?"
+     r"|(?:sshpass|docker login|twine) [^\n|]{0,60}?-p ?['\"]?"
+     r"|auth ?= ?\(['\"][^\s'\"]{1,60}['\"], ?['\"])"
+     r"(?P<login>(?=[^\s'\"]{0,64}\d)[^\s'\"$<]{6,256})"),
+    ("phrase mnemonic фраз frase",
+     r"(?i:(?:seed|recovery) phrase|mnemonic|сид-фраз|frase semilla)[^\n:=]{0,24}"
+     r"(?:[:=]|\s(?:is|es)\s)\s?['\"]?"
+     r"(?P<seed_phrase>(?:(?!(?:the|and|for|are|you)\b)[a-z]{3,8}\s){11,23}[a-z]{3,8})\b")))
+# The shapes of keys, within a word; one may stand right after a Cyrillic or Chinese letter.
+_LONG_WORD = Regex(r"\S{20,}")
+_KEY = Regex("(?<![A-Za-z0-9])(?:" + "|".join(f"(?P<{kind}>{shape})" for kind, shape in {
+    "aws_key": "(?:AKIA|ASIA)[0-9A-Z]{16}(?![0-9A-Za-z])",
+    "github_token": "gh[pousr]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9_]{50,255}",
+    "gitlab_token": r"gl[a-z]{2,5}-(?=[A-Za-z_-]{0,20}\d)[A-Za-z0-9_-]{20,255}",
+    "slack_token": "(?:xox[abeoprs]|xapp)-[A-Za-z0-9-]{10,255}"
+                   "|(?<=hooks.slack.com/services/)[A-Za-z0-9/]{20,80}",
+    "jwt": r"eyJ[A-Za-z0-9_-]{8,4000}(?:\.[A-Za-z0-9_-]{8,4000}){2}",
+    "api_key": r"(?:[srp]k|whsec|hf|npm|pypi|ntn|sbp|glsa|PMAK|xai|pplx|gsk|r8|tskey|dckr_pat"
+               r"|lin_api|sntr[yu]s|shp[a-z]{2}|dop_v1|GOCSPX|nvapi|tvly|pcsk|figd|lsv2|jina"
+               r"|e2b|rubygems|sq0[a-z]{3}|pul|AGE-SECRET-KEY|key(?=-[0-9a-f]{32}\b))[-_]"
+               r"(?=[A-Za-z_-]{0,80}\d)[A-Za-z0-9_-]{20,255}|AIza[A-Za-z0-9_-]{35}"
+               r"|(?:ya29\.|1//0|hv[sbr]\.)[A-Za-z0-9_-]{20,255}|dapi[0-9a-f]{32}"
+               r"|SG\.[A-Za-z0-9_-]{16,80}\.[A-Za-z0-9_-]{16,80}"
+               r"|[MNO][A-Za-z0-9_-]{22,28}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,45}",
+}.items()) + r")|(?<!\d)(?P<bot_token>\d{8,10}:AA[A-Za-z0-9_-]{30,40})")
+# What stands after a label is judged by its looks, more strictly where that may be no password.
+# Each alternative begins with a letter, so that the others are passed over fast.
+_LABELLED = Regex(
+    r"(?P<label>password|passwd|passphrase|passcode|passwort|pass(?<=[_&?-]pass)|pwd|kennwort"
+    r"|пин-?код|парол[а-я]{1,2}|contraseña|mi clave|tu clave|su clave|clave (?:del?|para|wifi)\b"
+    r"|\?s(?:ecret|ig)|&s(?:ecret|ig)|密码|口令|secret|api[ _-]?key|credential|access[ _-]?key"
+    r"|account[ _-]?key|private[ _-]?key|encryption[ _-]?key|signing[ _-]?key|master[ _-]?key"
+    r"|auth(?<=[\"_-]auth)|cookie|token(?<![a-z]token)|ключ|секрет|токен|clave|密钥|令牌)"
+    r"[a-zа-яё\d_-]{0,24}+(?:\s[\w.-]{1,20}+){0,4}?(?:['\"*`]{0,3}(?:(?P<said>\s{0,3}(?:=>|[:=：＝—]"
+    r"|>(?=[^\s<]{4,99}</))\s{0,3})|(?P<is>\s(?:-|is|это|es)\s|\s?[是为]\s?))\*{0,2}\s?['\"`]?"
+    r"|\s{1,3}(?=\S{0,64}\d)(?=\S{8}))"
+    r"(?P<value>(?<=['\"`])[^'\"`\n]{4,100}(?=['\"`])"
+    r"|[^\s'\"`,;(){}<>，。；、|&]{3,255}[^\s'\"`,;(){}<>，。；、|&.])")
+_SECRET_LABELS = (" key", *"""passw passp passc _pass -pass &pass ?pass pwd kennwort пин парол
+contraseña clave 密码 口令 ?sig &sig secret _key -key apikey accesskey accountkey privatekey credential
+"auth _auth -auth cookie token ключ секрет токен 密钥 令牌""".split())
+_HINTS = (*_SECRET_LABELS, *(sign for signs, _ in _SECRETS for sign in signs))
+_OF_PASSWORDS = ("pass", "pwd", "kenn", "пин", "парол", "contra", "mi ", "tu ", "su ", "clave ",
+                 "密码", "口令", "?", "&")
+_CLAUSE_END = Regex(r"\s{0,3}(?:[\n,;&|)}\]<\"'`，。]|\.(?:\s|\Z)|\Z)")
+# Placeholders, paths, dates, names in code, and words that tell of a password without being one.
+_NO_PASSWORD = Regex(
+    r"[<${%\[*/~.]|\w:\\|\w{2,9}://|\d{4}-\d\d-\d\d|[x*.•…-]{4}|your|example|change.?me|redacted"
+    r"|(?:self|this|os|env|process|args?|conf|config|cfg|req|request|data|form|settings|vault"
+    r"|import|optional|getenv)\b[._\[]?|[a-z_]\w*\[|[a-z_]+\.[a-z_]\w*\Z"
+    r"|.*(?:passw|secret|token|pwd|парол|contrase|vault|[\u3040-\u9fff])"
+    r"|(?:string|text|none|null|true|false|required|hidden|unset|empty|default|user|here|there"
+    r"|same|wrong|strong|weak|short|long|correct|unknown|prompt|keychain|bitwarden|varchar|bool"
+    r"|bytes|auth|credentials?|details|expiry|[a-z'-]+(?:ed|ing|ble|[aeo]ry|al|ic|[ae]nt|ive|ect"
+    r"|ful|less|ad[oa]|id[oa]|[eo]ri[oa]|ct[oa])|[а-яё-]+(?:[её]н[аоы]?|ый|ий|ая|ое|ть|ся|[иеую]т"
+    r"|[ое]м))\W*\Z", re.I)
 
 # A text is read as a row of signs, a letter a word: x for any other word, "*" after a beginning.
 # The rules know only rows, so that one rule serves all languages, in linear time.
@@ -1515,17 +1551,53 @@ def redacted(text: str) -> tuple[str, tuple[str, ...]]:
     >>> redacted("password: see the vault")[1]
     ()
     """
-    low = text.lower()
-    if not any(sign in low and any(map(low.__contains__, hints))
-               for sign, hints in _HINTS_WITH.items()):
-        return text, ()
-    kinds: list[str] = []
+    low, kinds = text.lower(), list[str]()
 
     def mark(match: re.Match[str]) -> str:
-        kinds.append(str(match.lastgroup))
-        return f"{match['scheme'] or match['label'] or ''}[redacted:{match.lastgroup}]"
+        kinds.append(kind := str(match.lastgroup))
+        (start, end), at = match.span(kind), match.start()
+        return f"{match[0][:start - at]}[redacted:{kind}]{match[0][end - at:]}"
 
-    return _SECRET.sub(mark, text), tuple(dict.fromkeys(kinds))
+    hinted = any(map(low.__contains__, _HINTS))
+    for signs, pattern in _SECRETS if hinted else ():
+        if any(map(low.__contains__, signs)):
+            text = pattern.sub(mark, text)
+    if max(map(len, text.split()), default=0) > 19:
+        text = _LONG_WORD.sub(lambda word: _KEY.sub(mark, word[0]), text)
+    if hinted and any(map(low.__contains__, _SECRET_LABELS)):
+        text, before = _passwords_cut(text), text
+        kinds += ["password"] * (text != before)
+    return text, tuple(dict.fromkeys(kinds))
+
+
+def _passwords_cut(text: str) -> str:
+    """The text without what stands after the word for a password or a key and looks like one."""
+    low, parts, done = text.replace("\u0130", "I").lower(), list[str](), 0   # of the same length
+    for match in _LABELLED.finditer(low):
+        start, end = match.span("value")
+        if _looks_secret(match, text[start:end]):
+            parts += text[done:start], "[redacted:password]"
+            done = end
+    return "".join((*parts, text[done:]))
+
+
+def _looks_secret(match: re.Match[str], value: str) -> bool:
+    """Whether the value that _LABELLED found is a secret, and not what is told of one."""
+    low = match.string
+    if _NO_PASSWORD.match(value) or low[match.end():match.end() + 1] == "(":
+        return False
+    signs = re.sub(r"[\W_]", "", value)
+    mixed = re.search(r"\d", signs) and re.search(r"[^\W\d_]", signs)
+    told, named = match["said"] or match["is"], match["label"].startswith(_OF_PASSWORDS)
+    if not (told and named):
+        runs = len(re.findall(r"\d+|[a-zа-я]+|[A-ZА-Я]+", signs))  # fewer where names are made up
+        return bool(mixed) and len(value) > (9 if told or named else 15) and runs > 0.3 * len(signs)
+    if mixed:
+        return len(value) > 5
+    quoted = low[match.start("value") - 1] in "'\"`"
+    sure = match["said"] or quoted or len(value) > 7 or not value[:-1].islower()
+    return bool(sure and (signs and not signs.isdigit() or len(signs) > 5)
+                and (quoted or _CLAUSE_END.match(low, match.end())))
 
 
 @lru_cache(1)
