@@ -178,6 +178,11 @@ class StoreDamaged(StoreError):
     code = "damaged"
 
 
+class UnsafeStore(StoreError):
+    """The store, or a part of it, is another user's, a link or no plain file; nothing was read."""
+    code = "unsafe_store"
+
+
 class EmbedderMismatch(StoreError):
     """The store was written with another embedder than the one given."""
     code = "embedder_mismatch"
@@ -1400,15 +1405,15 @@ _LABELLED = Regex(
     r"|пин-?код|парол[а-я]{1,2}|contraseña|mi clave|tu clave|su clave|clave (?:del?|para|wifi)\b"
     r"|\?s(?:ecret|ig)|&s(?:ecret|ig)|密码|口令|secret|api[ _-]?key|credential|access[ _-]?key"
     r"|account[ _-]?key|private[ _-]?key|encryption[ _-]?key|signing[ _-]?key|master[ _-]?key"
-    r"|auth(?<=[\"_-]auth)|cookie|token(?<![a-z]token)|ключ|секрет|токен|clave|密钥|令牌)"
-    r"[a-zа-яё\d_-]{0,24}+(?:\s[\w.-]{1,20}+){0,4}?(?:['\"*`]{0,3}(?:(?P<said>\s{0,3}(?:=>|[:=：＝—]"
-    r"|>(?=[^\s<]{4,99}</))\s{0,3})|(?P<is>\s(?:-|is|это|es)\s|\s?[是为]\s?))\*{0,2}\s?['\"`]?"
+    r"|auth(?<=[\"_-]auth)|cookie|token(?<![a-z]token)|ключ(?!ев)|секрет|токен|clave|密钥|令牌)"
+    r"[a-zа-яё\d_-]{0,24}+(?:[ \t][\w.-]{1,20}+){0,4}?(?:['\"*`]{0,3}(?:(?P<said>\s{0,3}"
+    r"(?:=>|[:=：＝—]|>(?=[^\s<]{4,99}</))\s{0,3})|(?P<is>\s(?:-|is|это|es)\s|\s?[是为]\s?))\*{0,2}\s?['\"`]?"
     r"|\s{1,3}(?=\S{0,64}\d)(?=\S{8}))"
     r"(?P<value>(?<=['\"`])[^'\"`\n]{4,100}(?=['\"`])"
     r"|[^\s'\"`,;(){}<>，。；、|&]{3,255}[^\s'\"`,;(){}<>，。；、|&.])")
 _SECRET_LABELS = (" key", *"""passw passp passc _pass -pass &pass ?pass pwd kennwort пин парол
-contraseña clave 密码 口令 ?sig &sig secret _key -key apikey accesskey accountkey privatekey credential
-"auth _auth -auth cookie token ключ секрет токен 密钥 令牌""".split())
+contraseña clave 密码 口令 ?sig &sig secret _key -key apikey accesskey accountkey privatekey
+credential "auth _auth -auth cookie token ключ секрет токен 密钥 令牌""".split())
 _HINTS = (*_SECRET_LABELS, *(sign for signs, _ in _SECRETS for sign in signs))
 _OF_PASSWORDS = ("pass", "pwd", "kenn", "пин", "парол", "contra", "mi ", "tu ", "su ", "clave ",
                  "密码", "口令", "?", "&")
@@ -1596,8 +1601,9 @@ def _looks_secret(match: re.Match[str], value: str) -> bool:
         return len(value) > 5
     quoted = low[match.start("value") - 1] in "'\"`"
     sure = match["said"] or quoted or len(value) > 7 or not value[:-1].islower()
-    return bool(sure and (signs and not signs.isdigit() or len(signs) > 5)
-                and (quoted or _CLAUSE_END.match(low, match.end())))
+    whole = quoted or re.search(r"[@#$%^*+=~!?].|[^\sA-Z][A-Z].*[!?]$", value) or (
+        _CLAUSE_END.match(low, match.end()))
+    return bool(whole and sure and (signs and not signs.isdigit() or len(signs) > 5))
 
 
 @lru_cache(1)
@@ -1709,13 +1715,13 @@ def storable(text: str) -> str:
 
 
 def clean(value: Any, key: str = "") -> Any:
-    """Plain data, every string storable and free of secrets; `key` is the name it stands under."""
+    """Plain data, every string storable and free of secrets; `key` holds the names above it."""
     if isinstance(value, str):
         text, _ = redacted(storable(value))
         named = redacted(f"{key}={text}")[1] if key else ()
         return f"[redacted:{named[0]}]" if named and text == value else text
     if isinstance(value, Mapping):
-        return {clean(str(k)): clean(v, str(k)) for k, v in value.items()}
+        return {clean(str(k)): clean(v, f"{key[-60:]} {k}".strip()) for k, v in value.items()}
     return [clean(v, key) for v in value] if isinstance(value, (list, tuple)) else value
 
 
@@ -2615,6 +2621,10 @@ _FAILURES: tuple[tuple[str, type[StoreError], str], ...] = (
      "the disk is full or failing; nothing was changed: free space and try again"))
 
 
+# Only a folder without other things is closed to others: who opens "/" or "/tmp" breaks no system.
+_OWN_NAME = Regex(r"\.|memory\.db|(?:backups|namespaces|clients(?:\.json)?)\Z|realmemory-|\w+\.lease\Z")
+
+
 class Store:
     """The database of one brain: opening, transactions, copies."""
 
@@ -2656,7 +2666,8 @@ class Store:
         try:
             private_folder(self.folder)
             status = os.stat(self.folder)
-            if os.name != "nt" and status.st_uid == os.getuid() and status.st_mode & 0o077:
+            if os.name != "nt" and status.st_uid == os.getuid() and status.st_mode & 0o077 and (
+                    all(map(_OWN_NAME.match, os.listdir(self.folder)))):
                 os.chmod(self.folder, 0o700)
             if not os.path.lexists(self.path):
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
@@ -2669,12 +2680,35 @@ class Store:
     def _refuse_foreign(self) -> None:
         if not os.path.lexists(self.path):
             raise NotFound(f"there is no store at {self.path!r}")
-        if not os.path.isfile(self.path):
-            raise StoreError(f"{self.path!r} is a folder or a link to nothing; move it away")
+        files = [self.path + ending for ending in ("", "-wal", "-shm", "-journal")]
+        for path in (self.folder, os.path.join(self.folder, "backups"), *files):
+            self._refuse_unsafe(path, path in files)
         # Its header is SQLite's to read: to close a file drops every lock that this process has on
         # it (POSIX), and another one would then throw away the WAL of a live connection.
         if 0 < os.path.getsize(self.path) < 512:  # SQLite would take it for an empty one
             raise self._named(sqlite3.DatabaseError("file is not a database"))
+
+    def _refuse_unsafe(self, path: str, plain: bool) -> None:
+        """Refuse a plain file or a folder that is none, or that another user owns or can change.
+        The folder itself may be a link; through one in it, writes would land elsewhere."""
+        try:
+            status = os.stat(path) if path == self.folder else os.lstat(path)
+        except FileNotFoundError:
+            return
+        mode, me = status.st_mode, os.geteuid() if os.name != "nt" else status.st_uid
+        if mode & 0o170000 != (0o100000 if plain else 0o040000):
+            raise UnsafeStore(f"{path!r} is a link, or no plain {'file' if plain else 'folder'}; "
+                              "move it away (only the whole folder may be a link)")
+        if status.st_uid not in (me, 0):
+            raise UnsafeStore(f"{path!r} is user {status.st_uid}'s, and this is user {me}; run as "
+                              f"its owner, or chown it")
+        if not plain and os.name != "nt" and mode & 0o002 and not mode & 0o1000:
+            raise UnsafeStore(f"{path!r} can be changed by all; chmod 700 it, or give another")
+        if plain and status.st_nlink > 1:       # SQLite would keep a WAL for each name
+            raise UnsafeStore(f"{path!r} has a second name, a hard link; put a copy in its place")
+        if plain and not self.read_only and mode & 0o077 and os.name != "nt" and (
+                status.st_uid == me):
+            os.chmod(path, mode & 0o700)
 
     def _refuse_wal(self) -> None:
         """Refuse writes that wait in a WAL, which an immutable database does not look at."""
@@ -4031,7 +4065,7 @@ def draft_of(brain: _Brain, text: Any = None, *, kind: str = "episodic",
                            f"{', '.join(KINDS)}, origins {', '.join(ORIGINS)}")
     scope = _scope_given(scope or GLOBAL)
     named, about = _source(names), _plain_data(meta) if meta else {}
-    session_id, model = named["session_id"] or brain.session_id, brain.model()
+    session_id, model = named["session_id"] or clean(brain.session_id), brain.model()
     doubt = next(filter(None, map(suspicion, filter(None, (text, *named.values())))), "")
     vector = None if model is None else _embedded(
         brain, model, text, named["speaker"], session_id, scope, logged)
@@ -6403,8 +6437,9 @@ class CoreMemory:
     def _write(self, label: str, change: Callable[[Block], Block], expected: str | None = None, *,
                model: bool = False, made: bool = False, trusted: bool = False) -> Block:
         """Change a block as it is now, in one transaction; by a `model` not a read-only one."""
-        _require(isinstance(label, str) and re.fullmatch(r"\w[\w ./-]{0,99}", label) is not None,
-                 f"label={_shown(label)}; give 1 to 100 letters, digits, dots, dashes or slashes")
+        _require(isinstance(label, str) and re.fullmatch(r"\w[\w ./-]{0,99}", label) is not None
+                 and clean(label) == label, f"label={clean(_shown(label))}; give 1 to 100 letters, "
+                 "digits, dots, dashes or slashes, and no secret")
         with self.hippo.writing():
             every = self.blocks()
             old = every.get(label) or (self._new(label) if made else self[label])
@@ -7697,7 +7732,8 @@ def exact_json(value: object) -> str:
             said = clean(plain := storable(value), key)
             return value if said == plain else said
         if isinstance(value, Mapping):
-            return {exact(str(name)): exact(part, str(name)) for name, part in value.items()}
+            return {exact(str(name)): exact(part, f"{key[-60:]} {name}".strip())
+                    for name, part in value.items()}
         return [exact(part, key) for part in value] if isinstance(value, (list, tuple)) else value
 
     try:
@@ -9218,7 +9254,7 @@ def _any_notes(row: Any) -> Iterator[dict[str, Any]]:
             if (found := [name for name in names.split() if name in rest])}
     text, title, tags = note.get("text"), str(rest.pop("title", "")), note.get("tags", ())
     if not isinstance(text, str):
-        rest["value"], text = text, "\n".join(_strings(text))
+        rest["value"], text = text, "\n".join(_strings(clean(text)))
     kind = str(note.get("kind"))
     yield note | {
         "text": f"{title}: {text}" if text and not text.startswith(title) else text,
