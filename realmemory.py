@@ -2622,7 +2622,8 @@ _FAILURES: tuple[tuple[str, type[StoreError], str], ...] = (
 
 
 # Only a folder without other things is closed to others: who opens "/" or "/tmp" breaks no system.
-_OWN_NAME = Regex(r"\.|memory\.db|(?:backups|namespaces|clients(?:\.json)?)\Z|realmemory-|\w+\.lease\Z")
+_OWN_NAME = Regex(r"\.|memory\.db|realmemory-|(?:backups|namespaces|clients(?:\.json)?"
+                  r"|\w+\.lease)\Z")
 
 
 class Store:
