@@ -68,7 +68,7 @@ __all__ = [
     "AgentSession", "Decision", "EmbeddingProvider", "EmbedderMismatch", "FastEmbedProvider",
     "HashingEmbedder", "Hippocampus", "InvalidInput", "Item", "LangGraphStore", "MainContext",
     "MemoryConfig", "MemoryFiles", "NotFound", "ReadOnly", "RealMemoryError", "RecallPacket",
-    "StoreDamaged", "StoreError", "WriteResult", "bound_tools", "main", "run_agent"]
+    "StoreDamaged", "StoreError", "UnsafeStore", "WriteResult", "bound_tools", "main", "run_agent"]
 
 KINDS = ("episodic", "semantic", "procedural")
 ORIGINS = ("user", "agent", "tool", "file", "web", "import")
@@ -80,7 +80,7 @@ MAX_TEXT_CHARS = 2_000_000
 
 TYPE_CHECKING = False  # true for type checkers alone: `typing` costs 5 ms
 if TYPE_CHECKING:
-    from typing import Any, Literal, Protocol, Self, dataclass_transform
+    from typing import Any, Literal, NoReturn, Protocol, Self, dataclass_transform
 else:
     Protocol, dataclass_transform = object, lambda **_: lambda cls: cls
 
@@ -1528,8 +1528,9 @@ _HIDDEN = Regex("[\u202d\u202e]|(?<![\U0001f3f4\U000e0020-\U000e007f])[\U000e000
                 "|(?:[A-Za-zА-я][\u200b-\u200d\u2060\ufeff\xad]){3}")
 _IGNORED = Regex("[\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2061-\u206f\u3164\uffa0"
                  "\ufff0-\ufffb\U0001d173-\U0001d17a]+")
-_CONTROL = Regex("[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u200b\u200e\u200f\u2028-\u202e"
-                 "\u2060-\u206f\U000e0000-\U000e01ef\ufeff]")
+_CONTROL = Regex("[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u200b\u200e\u200f"
+                 "\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb"
+                 "\U000e0000-\U000e01ef]")
 _VISIBLE = Regex(rf"[^\s\u200c\u200d\u2800\ufe00-\ufe0f{_CONTROL.source[1:-1]}"
                  rf"{_IGNORED.source[1:-2]}]")
 _OWN = Regex(r"^[ \t]*<realmemory\b[^>\n]{0,300}>.*?(?:</realmemory>\n?|\Z)"
@@ -1736,6 +1737,11 @@ def one_line(text: str, limit: int = 0) -> str:
     if not (line.isascii() and line.isprintable() and "<" not in line):
         line = str(_FRAME.sub("\u2039\\1", _CONTROL.sub("", line)))
     return line if not limit or len(line) <= limit else line[:max(1, limit - 1)].rstrip() + "\u2026"
+
+
+def escaped_json(text: str) -> str:
+    """JSON that reads back as the same data, with what would act on a terminal escaped."""
+    return str(_CONTROL.sub(lambda match: json.dumps(match[0])[1:-1], text))
 
 
 def protected(key: str) -> bool:
@@ -9973,8 +9979,8 @@ def export_to(hippo: Hippocampus, output: str | None, *, format: str = "realmemo
         if format == "claude":
             _write_folder(str(output), dict(pieces))
         elif output:
-            _write_file(output, pieces)
-        return output or "".join(pieces)
+            _write_file(output, map(escaped_json, pieces))
+        return output or "".join(map(escaped_json, pieces))
 
 
 # --- moving between scopes ---
@@ -11267,9 +11273,11 @@ class _Call(Record):
         if target and answer.data is not None:
             text = json.dumps(answer.data, ensure_ascii=False, indent=2, sort_keys=True,
                               default=lambda o: o._asdict() if isinstance(o, Record) else str(o))
-            text = _CONTROL.sub(lambda match: json.dumps(match[0])[1:-1], text)
+            text = escaped_json(text)
         elif self.hook and self.options.command == "sleep":
             text = ""                   # a hook's output is read by a model
+        else:
+            text = _CONTROL.sub("", text)       # of paths, say
         if isinstance(target, str):
             text = _written(target, text)
         if text:
@@ -11645,10 +11653,14 @@ def _parser(chosen: str | None) -> Any:
     import argparse
     from functools import partial
 
+    class Parser(argparse.ArgumentParser):
+        def error(self, message: str) -> NoReturn:
+            super().error(one_line(message, 500))
+
     # A fixed width: argparse would import shutil to ask for it, on every start.
     how: dict[str, Any] = {"allow_abbrev": False,
                            "formatter_class": partial(argparse.HelpFormatter, width=100)}
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         "realmemory", description="A local memory for LLM agents.", **how)
     parser.add_argument("--version", action="version", version=f"realmemory {__version__}")
     for flag, options in _COMMON.items():
@@ -11733,7 +11745,7 @@ def _hook_input() -> dict[str, Any]:
 
 def _hook_error(options: Any, message: str) -> None:
     """Journal a hook's failure, in a side file where the store can't be written."""
-    now, entry, folder = time.time(), {"error": message[:500]}, ""
+    now, entry, folder = time.time(), {"error": clean(message)[:500]}, ""
     with suppress(RealMemoryError):
         try:
             folder = _folder(options)
