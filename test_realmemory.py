@@ -2463,6 +2463,106 @@ def test_every_file_of_a_store_is_for_its_owner_alone_and_none_is_undocumented(a
     assert {p.name for p in alone.parent.iterdir()} <= {"brain", "elsewhere", "home"}
 
 
+@pytest.mark.parametrize("umask", [0o000, 0o077])
+def test_no_file_is_ever_open_to_others_not_even_for_a_moment(umask, alone, tmp_path, cli):
+    import threading
+    out, seen, done = tmp_path / "out", set(), threading.Event()
+
+    def watch():
+        while not done.is_set():
+            for top in (alone, out):
+                for place, folders, names in os.walk(top):
+                    for name in (*folders, *names):
+                        with suppress(OSError):
+                            status = os.lstat(os.path.join(place, name))
+                            if status.st_mode & 0o077:
+                                seen.add((name, oct(status.st_mode)))
+
+    old, watcher = os.umask(umask), threading.Thread(target=watch)
+    out.mkdir(mode=0o700)
+    watcher.start()
+    try:
+        with Hippocampus.open(alone) as hippo:
+            put(hippo, "The painting shows a lugger", kind="semantic")
+            assert hippo.consolidate() and hippo.restore(hippo.backup())
+        for words in (["export", "--output", out / "x.jsonl"], ["report", "--html", out / "r.html"],
+                      ["export", "--format", "claude", "--output", out / "notes"],
+                      ["list", "--json"], ["hook", "nonsense"], ["restore", "newest", "--yes"],
+                      ["import", out / "x.jsonl", "--dry-run"]):
+            cli(*words)
+        python("brief", "--nonsense", flags=("-I",), REALMEMORY_HOME=str(alone / "none"))
+    finally:
+        os.umask(old)
+        done.set()
+        watcher.join()
+    assert seen == set() and {p.name for p in out.iterdir()} == {"x.jsonl", "r.html", "notes"}
+
+
+def test_a_folder_of_others_is_not_closed_by_a_store_in_it(tmp_path):
+    for bits, other in ((0o755, "etc"), (0o1777, "etc"), (0o755, "")):
+        folder = tmp_path / f"{bits:o}{other}"
+        folder.mkdir()
+        folder.chmod(bits)
+        if other:
+            (folder / other).mkdir()
+        for _ in range(2):
+            with Hippocampus.open(folder) as hippo:
+                put(hippo, "The painting shows a lugger")
+            assert stat.S_IMODE(folder.stat().st_mode) == (bits if other else 0o700)
+        assert mode(folder / "memory.db") == "0o600"
+
+
+def test_a_file_that_others_could_read_is_closed_when_it_is_opened(hippo, alone):
+    hippo.close()
+    (alone / "memory.db").chmod(0o644)
+    with Hippocampus.open(alone):
+        assert mode(alone / "memory.db") == mode(alone / "memory.db-wal") == "0o600"
+
+
+def _link(path, target):
+    target.parent.mkdir(exist_ok=True)
+    if path.exists():
+        path.rename(target)
+    path.symlink_to(target)
+
+
+UNSAFE = {      # what is done to the store's folder, and what the refusal says
+    "a link to a file": (lambda b: _link(b / "memory.db", b.parent / "x" / "y.db"), "link"),
+    "a linked WAL": (lambda b: _link(b / "memory.db-wal", b.parent / "x" / "y"), "-wal' is a link"),
+    "linked copies": (lambda b: _link(b / "backups", b.parent / "x"), "backups' is a link"),
+    "a second name": (lambda b: os.link(b / "memory.db", b.parent / "x.db"), "hard link"),
+    "a pipe": (lambda b: ((b / "memory.db").unlink(), os.mkfifo(b / "memory.db")), "no plain file"),
+    "a device": (lambda b: _link(b / "memory.db-journal", Path("/dev/null")), "link"),
+    "open to all": (lambda b: ((b / "x").touch(), b.chmod(0o777)), "chmod 700"),
+    "another's file": (lambda b: os.chown(b / "memory.db", 4321, -1), "user 4321's.* run as its"),
+    "another's folder": (lambda b: os.chown(b, 4321, -1), "user 4321's.* run as its")}
+
+
+@pytest.mark.parametrize("what", UNSAFE)
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_store_that_others_may_have_placed_is_refused(what, read_only, hippo, alone, cli):
+    if os.getuid() and "another's" in what:
+        pytest.skip("only root can give a file away")
+    hippo.close()
+    UNSAFE[what][0](alone)
+    with pytest.raises(rm.UnsafeStore, match=UNSAFE[what][1]) as refused:
+        Hippocampus.open(alone, read_only=read_only)
+    assert refused.value.code == "unsafe_store" and str(alone) in str(refused.value)
+    ran = cli("doctor")
+    assert ran.code == 1 and re.search(UNSAFE[what][1], ran.out)
+    assert cli("recall", "x").code == 1 and not (alone.parent / "x" / "y.db-wal").exists()
+
+
+def test_the_whole_folder_may_be_a_link_to_one_of_the_same_user(alone, tmp_path):
+    (tmp_path / "disk").mkdir(mode=0o755)
+    alone.symlink_to(tmp_path / "disk")
+    with Hippocampus.open(alone) as hippo:
+        put(hippo, "The painting shows a lugger")
+        assert hippo.backup() and mode(tmp_path / "disk") == "0o700"
+    with Hippocampus.open(alone) as hippo:
+        assert said(hippo, "painting") == ["The painting shows a lugger"]
+
+
 AS_USER = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
