@@ -1412,7 +1412,7 @@ _LABELLED = Regex(
     r"(?:=>|[:=：＝—]|>(?=[^\s<]{4,99}</))\s{0,3})|(?P<is>\s(?:-|is|это|es)\s|\s?[是为]\s?))\*{0,2}\s?['\"`]?"
     r"|\s{1,3}(?=\S{0,64}\d)(?=\S{8}))"
     r"(?P<value>(?<=['\"`])[^'\"`\n]{4,100}(?=['\"`])"
-    r"|[^\s'\"`,;(){}<>，。；、|&]{3,255}[^\s'\"`,;(){}<>，。；、|&.])")
+    r"|[^\s'\"`,;(){}<>|&\u3001-\u9fff，；]{3,255}[^\s'\"`,;(){}<>|&.\u3001-\u9fff，；])")
 _SECRET_LABELS = (" key", *"""passw passp passc _pass -pass &pass ?pass pwd kennwort пин парол
 contraseña clave 密码 口令 ?sig &sig secret _key -key apikey accesskey accountkey privatekey
 credential "auth _auth -auth cookie token ключ секрет токен 密钥 令牌""".split())
@@ -1425,7 +1425,7 @@ _NO_PASSWORD = Regex(
     r"[<${%\[*/~.]|\w:\\|\w{2,9}://|\d{4}-\d\d-\d\d|[x*.•…-]{4}|your|example|change.?me|redacted"
     r"|(?:self|this|os|env|process|args?|conf|config|cfg|req|request|data|form|settings|vault"
     r"|import|optional|getenv)\b[._\[]?|[a-z_]\w*\[|[a-z_]+\.[a-z_]\w*\Z"
-    r"|.*(?:passw|secret|token|pwd|парол|contrase|vault|[\u3040-\u9fff])"
+    r"|.*(?:passw|secret|token|pwd|парол|contrase|vault)"
     r"|(?:string|text|none|null|true|false|required|hidden|unset|empty|default|user|here|there"
     r"|same|wrong|strong|weak|short|long|correct|unknown|prompt|keychain|bitwarden|varchar|bool"
     r"|bytes|auth|credentials?|details|expiry|[a-z'-]+(?:ed|ing|ble|[aeo]ry|al|ic|[ae]nt|ive|ect"
@@ -1580,12 +1580,12 @@ def redacted(text: str) -> tuple[str, tuple[str, ...]]:
 
 def _passwords_cut(text: str) -> str:
     """The text without what stands after the word for a password or a key and looks like one."""
-    low, parts, done = text.replace("\u0130", "I").lower(), list[str](), 0   # of the same length
-    for match in _LABELLED.finditer(low):
-        start, end = match.span("value")
+    low, parts, done, at = text.replace("\u0130", "I").lower(), list[str](), 0, 0  # as long as text
+    while match := _LABELLED.search(low, at):
+        (start, end), at = match.span("value"), match.end("label")
         if _looks_secret(match, text[start:end]):
             parts += text[done:start], "[redacted:password]"
-            done = end
+            done = at = end
     return "".join((*parts, text[done:]))
 
 
@@ -2715,8 +2715,7 @@ class Store:
             raise UnsafeStore(f"{path!r} can be changed by all; chmod 700 it, or give another")
         if plain and status.st_nlink > 1:       # SQLite would keep a WAL for each name
             raise UnsafeStore(f"{path!r} has a second name, a hard link; put a copy in its place")
-        if plain and not self.read_only and mode & 0o077 and os.name != "nt" and (
-                status.st_uid == me):
+        if plain and not self.read_only and mode & 0o077 and status.st_uid == me:
             os.chmod(path, mode & 0o700)
 
     def _refuse_wal(self) -> None:

@@ -1565,6 +1565,12 @@ def test_secrets_of_many_kinds_are_cut_out_and_what_only_looks_like_one_is_left(
         True, True, True), (leaks, wrong, eaten)
 
 
+def test_a_label_that_another_label_is_said_of_is_looked_at_as_well():
+    for text in ("The secret is password=Hunter22x", "token usage: pwd=Hunter22x", "İ" * 9 +
+                 " the token is stored; password: Hunter22x"):
+        assert rm.redacted(text)[0] == text.replace("Hunter22x", "[redacted:password]")
+
+
 TOKEN, WORD = "gh" + "p_" + "Zq7" * 12, "Walnut-" + "Ribbon!"
 TELLING = f"deploy token {TOKEN} and password: {WORD} here"
 PLAIN = "Buoy seven has a red light"
