@@ -1591,9 +1591,9 @@ def _passwords_cut(text: str) -> str:
 
 def _looks_secret(match: re.Match[str], value: str) -> bool:
     """Whether the value that _LABELLED found is a secret, and not what is told of one."""
-    low = match.string
-    if _NO_PASSWORD.match(value) or low[match.end():match.end() + 1] == "(":
-        return False
+    low, key = match.string, re.match(r"[srp]k[_-][\w-]{20}", value)
+    if key or _NO_PASSWORD.match(value) or low[match.end():match.end() + 1] == "(":
+        return bool(key)
     signs = re.sub(r"[\W_]", "", value)
     mixed = re.search(r"\d", signs) and re.search(r"[^\W\d_]", signs)
     told, named = match["said"] or match["is"], match["label"].startswith(_OF_PASSWORDS)
@@ -2698,16 +2698,16 @@ class Store:
             raise self._named(sqlite3.DatabaseError("file is not a database"))
 
     def _refuse_unsafe(self, path: str, plain: bool) -> None:
-        """Refuse a plain file or a folder that is none, or that another user owns or can change.
+        """Refuse a file that is no plain one, a linked folder, and what others own or can change.
         The folder itself may be a link; through one in it, writes would land elsewhere."""
         try:
             status = os.stat(path) if path == self.folder else os.lstat(path)
         except FileNotFoundError:
             return
         mode, me = status.st_mode, os.geteuid() if os.name != "nt" else status.st_uid
-        if mode & 0o170000 != (0o100000 if plain else 0o040000):
-            raise UnsafeStore(f"{path!r} is a link, or no plain {'file' if plain else 'folder'}; "
-                              "move it away (only the whole folder may be a link)")
+        if mode & 0o170000 == 0o120000 or plain and mode & 0o170000 != 0o100000:
+            raise UnsafeStore(f"{path!r} is a link, or no plain file; move it away (only the whole "
+                              "folder may be a link)")
         if status.st_uid not in (me, 0):
             raise UnsafeStore(f"{path!r} is user {status.st_uid}'s, and this is user {me}; run as "
                               f"its owner, or chown it")
