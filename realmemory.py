@@ -1439,7 +1439,8 @@ _LABELLED = Regex(
     r"(?:=>|[:=：＝—]|>(?=[^\s<]{4,99}</))\s{0,3})|(?P<is>\s(?:-|is|это|es)\s|\s?[是为]\s?))\*{0,2}\s?['\"`]?"
     r"|\s{1,3}(?=\S{0,64}\d)(?=\S{8}))"
     r"(?P<value>(?<=['\"`])[^'\"`\n]{4,100}(?=['\"`])"
-    r"|[^\s'\"`,;(){}<>|&\u3001-\u9fff，；]{3,255}[^\s'\"`,;(){}<>|&.\u3001-\u9fff，；])")
+    r"|[^\s'\"`,;(){}<>|&\u3001-\u9fff，；]{3,255}[^\s'\"`,;(){}<>|&.\u3001-\u9fff，；]"
+    r"(?:&(?![\w.-]{1,40}=)[^\s'\"`,;(){}<>|&\u3001-\u9fff，；]{1,80}){0,4})")
 _SECRET_LABELS = (" key", *"""passw passp passc _pass -pass &pass ?pass pwd kennwort пин парол
 contraseña clave 密码 口令 ?sig &sig secret _key -key apikey accesskey accountkey privatekey
 credential "auth _auth -auth cookie token ключ секрет токен 密钥 令牌""".split())
@@ -1452,7 +1453,7 @@ _NO_PASSWORD = Regex(
     r"[<${%\[*/~.]|\w:\\|\w{2,9}://|\d{4}-\d\d-\d\d|[x*.•…-]{4}|your|example|change.?me|redacted"
     r"|(?:self|this|os|env|process|args?|conf|config|cfg|req|request|data|form|settings|vault"
     r"|import|optional|getenv)\b[._\[]?|[a-z_]\w*\[|[a-z_]+\.[a-z_]\w*\Z"
-    r"|.*(?:passw|secret|token|pwd|парол|contrase|vault)"
+    r"|(?=\D*\Z).*(?:passw|secret|token|pwd|парол|contrase|vault)"
     r"|(?:string|text|none|null|true|false|required|hidden|unset|empty|default|user|here|there"
     r"|same|wrong|strong|weak|short|long|correct|unknown|prompt|keychain|bitwarden|varchar|bool"
     r"|bytes|auth|credentials?|details|expiry|[a-z'-]+(?:ed|ing|ble|[aeo]ry|al|ic|[ae]nt|ive|ect"
