@@ -3631,8 +3631,10 @@ class Worker:
     def look(self, found: Callable[[str], Iterable[int]]) -> None:
         """Whether a search finds the last write of anyone."""
         if other := self.others():
-            self.stale += other[0] not in found(other[1])
             self.calls += 1
+            if other[0] not in (seen := [*found(other[1])]):
+                self.stale += 1
+                self.did.errors.append(f"{self.role} did not see {other}, but {seen}")
 
     def run(self, *arguments: str, stdin: str = "") -> str:
         """A command as a process; its output. Anything on stderr is an error."""
@@ -3663,7 +3665,7 @@ class Worker:
         said = self.asked(n, "memorize", text=text)
         self.wrote(int(re.findall(r"#(\d+)", said)[0]), text, said.startswith("Stored"))
         self.look(lambda cue: map(int, re.findall(r"#(\d+)", self.asked(n, "recall", query=cue))))
-        time.sleep(0.02)
+        time.sleep(0.05)
 
     def asked(self, n: int, tool: str, **arguments: str) -> str:
         self.calls += 1
@@ -3684,7 +3686,7 @@ class Worker:
         self.calls += 1
         self.wrote(result.memory_id, text, result.created)
         self.look(lambda cue: [item.memory_id for item in self.tool.recall(cue).items])
-        time.sleep(0.02)
+        time.sleep(0.05)
 
     def command(self, n: int) -> None:
         text = self.fact(n)
@@ -4932,7 +4934,7 @@ def parser() -> argparse.ArgumentParser:
                                help="foreign sentences in the projects, too")  # fmt: skip
     made["contention"].add_argument("--kills", type=int, default=20)
     made["soak"].add_argument("--minutes", type=float, default=10)
-    made["soak"].add_argument("--traces", type=int, default=20_000)
+    made["soak"].add_argument("--traces", type=int, default=50_000)
     made["crash"].add_argument("--kills", type=int, default=1_000)
     made["http"].add_argument("--clients", type=int, nargs="+", default=[1, 4, 16])
     made["http"].add_argument("--calls", type=int, default=50)
