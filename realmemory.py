@@ -6471,8 +6471,6 @@ class Hippocampus(_Brain):
         with suppress(EmbedderMismatch):
             if blind and (model := self.model()):
                 self._embed_missing(model, among=blind)
-                with self.writing():    # scans take in new ids alone
-                    self.store.renew()
         return gone
 
     def _forget_in_copies(self, what: Selection | None) -> dict[str, str]:
@@ -6759,7 +6757,6 @@ class Hippocampus(_Brain):
             store.renew()
         made = self._embed_missing(chosen, progress)
         with store.writing():
-            store.renew()
             store.keep_background()
         return made
 
@@ -6773,6 +6770,9 @@ class Hippocampus(_Brain):
                 rows = store.rows(f"SELECT t.id, t.text, t.speaker, p.text, p.speaker {SQL_MISSING}"
                                   " ORDER BY t.id LIMIT 64", ids=asked)
             if not rows:
+                if made:
+                    with store.writing():   # scans take in new ids alone
+                        store.renew()
                 break
             used = self.config.use_context
             vectors = [(*quantised(unit_vector(list(embedder.embed(embedded_text(

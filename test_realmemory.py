@@ -946,6 +946,18 @@ def test_a_store_of_a_function_is_read_by_its_words_where_there_is_no_function(b
     assert hippo.reembed(fruit) == 1
 
 
+def test_a_vector_that_an_import_makes_late_is_seen_by_a_brain_that_is_open(brains, tmp_path):
+    brains("many", embedder=fruit)
+    put(brains("many"), "The pears ripen in October")       # where there is no function
+    other = brains("many", embedder=fruit)
+    put(other, "The tram runs until midnight")
+    assert other.recall("Obst", min_confidence=0.0).items[0].text.startswith("The tram")
+    put(brains("elsewhere"), "The kiln is lit at noon")
+    rm.export_to(brains("elsewhere"), str(tmp_path / "all.jsonl"))
+    rm.import_from(brains("many", embedder=fruit), str(tmp_path / "all.jsonl"))
+    assert other.recall("Obst", min_confidence=0.0).items[0].text == "The pears ripen in October"
+
+
 def test_brief_sleep_report_and_check_never_load_a_model(minilm, tmp_path, monkeypatch):
     with Hippocampus.open(tmp_path, embedder=minilm) as hippo:
         put(hippo, "I adore puppies", kind="semantic")
