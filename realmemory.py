@@ -3886,13 +3886,19 @@ def _repository(folder: str) -> Project | None:
     while f"path:{place}" not in identities:
         identities.insert(0, f"path:{place}")
         remote = _origin(place)
+        if remote.startswith("."):  # stands for a folder beside this one, as nowhere else
+            remote = os.path.normpath(os.path.join(_top(place), remote))
         if os.path.isdir(remote):  # a clone of a clone on this machine
             place = _common_dir(remote)
         elif remote:
             identities.insert(0, "remote:" + _normal_remote(remote))
-    root = common if os.path.basename(common) != ".git" else os.path.dirname(common)
-    name = os.path.basename(root).removesuffix(".git") or "root"
+    name = os.path.basename(_top(common)).removesuffix(".git") or "root"
     return Project(name, tuple(identities), f"git repository {top}")
+
+
+def _top(common: str) -> str:
+    """The folder of a repository's first worktree; of a bare repository itself."""
+    return os.path.dirname(common) if os.path.basename(common) == ".git" else common
 
 
 def _common_dir(folder: str) -> str:

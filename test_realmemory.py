@@ -3507,6 +3507,15 @@ def test_worktrees_and_clones_are_one_project_and_namesakes_are_two(tmp_path, cl
     assert scope_at(tmp_path / "elsewhere") == "global"
 
 
+def test_repositories_whose_remotes_are_other_folders_of_one_name_are_two(tmp_path):
+    first, second = (rm.detect_project(None, str(repository(tmp_path / name / "shop", "../base")),
+                                       {}) for name in "ab")
+    assert not {*first.identities} & {*second.identities}
+    base = repository(tmp_path / "a" / "base")
+    assert rm.detect_project(None, str(tmp_path / "a" / "shop"), {}).identities[0] == (
+        rm.detect_project(None, str(base), {}).identities[0])
+
+
 def test_the_project_is_taken_from_the_first_place_that_names_one(tmp_path, cli, monkeypatch):
     monkeypatch.chdir(repository(tmp_path / "fromgit"))
     for name, value, scope in (
