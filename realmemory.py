@@ -2846,7 +2846,7 @@ class Store:
             columns = {name: new.execute(SQL_COLUMNS, (name,)).fetchall() for name in shape}
         for name, (kind, _) in here.items():
             if kind != "table" and shape.get(name) != here[name]:
-                self.run(f"DROP {kind} {name}")
+                self.run(f'DROP {kind} "{name}"')
         for name, (kind, sql) in shape.items():
             if kind == "table" and name in here:
                 has = {row[0] for row in self.rows(SQL_COLUMNS, name)}

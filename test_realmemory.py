@@ -2654,6 +2654,7 @@ def test_a_store_of_the_first_release_keeps_all_that_it_held_and_a_copy_of_itsel
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_a_migrated_store_has_the_schema_of_a_new_one(version, alone, tmp_path):
     store_of_schema(version, alone)
+    sql(alone, 'CREATE INDEX "a foreign one" ON traces(speaker)')
     for folder in (alone, tmp_path / "new"):
         Hippocampus.open(folder).close()
     for query in ("SELECT m.name, c.name, c.type, c.\"notnull\", c.dflt_value, c.pk FROM "
