@@ -2708,13 +2708,13 @@ class Store:
         self.timeout_s, self.read_only, self.has_fts = timeout_s, read_only, False
         self._pid, self._lock = os.getpid(), RLock()
         self._inherited: list[sqlite3.Connection] = []
-        self._file = 0, 0
-        with self._alone():
-            self._open()
+        self._file = 0, 0       # of what is open, if anything
+        if not read_only:
+            self._make_file()
+        with self._alone():     # which opens it
+            pass
 
     def _open(self) -> None:
-        if not self.read_only:
-            self._make_file()
         self._refuse_foreign()
         if not (os.access(self.path, os.W_OK) and os.access(self.folder, os.W_OK)):
             self.read_only = True
@@ -2728,6 +2728,7 @@ class Store:
                 return self._settle()
             except BaseException as error:
                 self._con.close()
+                self._file = 0, 0
                 if mode == "ro" and isinstance(self._named(error), ReadOnly):
                     self._refuse_wal()
                     continue
@@ -2873,18 +2874,16 @@ class Store:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """The connection for one thread; the one place where sqlite3's errors become ours."""
-        forked = self._pid != os.getpid()
-        if forked:  # lock, cache and connection may be amid a transaction of the parent's, and
-            self._pid, self._lock = os.getpid(), RLock()
-            self._inherited.append(self._con)  # to close the last would undo what it writes
-            self._forget_cache()
+        if self._pid != os.getpid():    # lock, cache and connection may be amid the parent's work,
+            self._inherited.append(self._con)   # and to close the last would undo what it writes
+            self._file, self._lock, self._pid = (0, 0), RLock(), os.getpid()
         with self._lock:
             try:
-                if not forked and self._was_replaced():
+                if self._was_replaced():
                     self._con.close()
+                    self._file = 0, 0
+                if self._file == (0, 0):        # also after an opening that failed
                     self._forget_cache()
-                    forked = True
-                if forked:
                     self._open()
                 yield
             except (*UNREADABLE, json.JSONDecodeError) as error:

@@ -3021,6 +3021,32 @@ def test_a_store_that_others_may_have_placed_is_refused(what, read_only, hippo, 
     assert cli("recall", "x").code == 1 and not (alone.parent / "x" / "y.db-wal").exists()
 
 
+@pytest.mark.parametrize("forks", [False, True])
+def test_an_open_brain_reads_on_once_what_it_refused_is_put_right(forks, hippo, alone):
+    put(hippo, "The pilot boards at buoy nine")
+    hippo.store.checkpoint()
+
+    def refused_and_put_right():
+        for name in "good", "x":
+            shutil.copyfile(alone / "memory.db", alone / name)
+        (alone / "memory.db").unlink()
+        (alone / "memory.db").symlink_to("x")
+        for _ in range(2):
+            with pytest.raises(rm.UnsafeStore, match="link"):
+                hippo.recall("pilot")
+        os.replace(alone / "good", alone / "memory.db")
+        return said(hippo, "pilot") == ["The pilot boards at buoy nine"]
+
+    if not forks:
+        assert refused_and_put_right()
+    elif (child := os.fork()) == 0:
+        with suppress(BaseException):
+            os._exit(not refused_and_put_right())
+        os._exit(2)
+    else:
+        assert os.waitpid(child, 0)[1] == 0
+
+
 def test_the_whole_folder_may_be_a_link_to_one_of_the_same_user(alone, tmp_path):
     (tmp_path / "disk").mkdir(mode=0o755)
     alone.symlink_to(tmp_path / "disk")
