@@ -3885,7 +3885,7 @@ def _repository(folder: str) -> Project | None:
     while f"path:{place}" not in identities:
         identities.insert(0, f"path:{place}")
         remote = _origin(place)
-        if remote.startswith("."):  # stands for a folder beside this one, as nowhere else
+        if remote and ":" not in remote:    # seen from the repository, not from where we stand
             remote = os.path.normpath(os.path.join(_top(place), remote))
         if os.path.isdir(remote):  # a clone of a clone on this machine
             place = _common_dir(remote)

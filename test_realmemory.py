@@ -3534,11 +3534,12 @@ def test_worktrees_and_clones_are_one_project_and_namesakes_are_two(tmp_path, cl
     assert scope_at(tmp_path / "elsewhere") == "global"
 
 
-def test_repositories_whose_remotes_are_other_folders_of_one_name_are_two(tmp_path):
-    first, second = (rm.detect_project(None, str(repository(tmp_path / name / "shop", "../base")),
+@pytest.mark.parametrize("remote", ["../base", "base"])
+def test_repositories_whose_remotes_are_other_folders_of_one_name_are_two(remote, tmp_path):
+    first, second = (rm.detect_project(None, str(repository(tmp_path / name / "shop", remote)),
                                        {}) for name in "ab")
     assert not {*first.identities} & {*second.identities}
-    base = repository(tmp_path / "a" / "base")
+    base = repository(tmp_path / "a" / "shop" / remote)
     assert rm.detect_project(None, str(tmp_path / "a" / "shop"), {}).identities[0] == (
         rm.detect_project(None, str(base), {}).identities[0])
 
