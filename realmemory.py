@@ -2773,11 +2773,13 @@ class Store:
                               "folder may be a link)")
         if status.st_uid not in (me, 0):
             raise UnsafeStore(f"{path!r} is user {status.st_uid}'s, and this is user {me}; run as "
-                              f"its owner, or chown it")
-        if not plain and os.name != "nt" and mode & 0o002 and not mode & 0o1000:
+                              "its owner, or chown it")
+        if not plain and os.name != "nt" and mode & 0o1002 == 0o002:
             raise UnsafeStore(f"{path!r} can be changed by all; chmod 700 it, or give another")
         if plain and status.st_nlink > 1:       # SQLite would keep a WAL for each name
-            raise UnsafeStore(f"{path!r} has a second name, a hard link; put a copy in its place")
+            raise StoreDamaged(f"{path!r} is amid a repair, or one that was ended: `realmemory "
+                               "check --repair` goes on with it") if _kept(path) != path else (
+                UnsafeStore(f"{path!r} has a second name, a hard link; put a copy in its place"))
         if plain and not self.read_only and mode & 0o077 and status.st_uid == me:
             os.chmod(path, mode & 0o700)
 
