@@ -1279,9 +1279,9 @@ def _side(word: str) -> int:
         len(start) > 3 and word.startswith(start))), 0)
 
 
-def _opposed(left: list[str], right: list[str]) -> str:
-    """"a / b" for a word of each text that deny each other, "" when none do."""
-    return next((f"{word} / {other}" for word in left for other in right if (
+def _denial(left: list[str], right: list[str], signs: frozenset[str]) -> str:
+    """How two texts with such own words and signs deny each other, "" where they don't."""
+    opposed = next((f"{word} / {other}" for word in left for other in right if (
         _side(word) and _side(word) == -_side(other)) or (
         word.endswith(other) and word[:-len(other)] in _PREFIXES) or (
         other.endswith(word) and other[:-len(word)] in _PREFIXES)), "")
@@ -1302,12 +1302,8 @@ def _difference(new: Facts, old: Facts, most: float) -> tuple[str, str]:
         return "update", f"{kind} differs: {' '.join(ours[:5])} / {' '.join(theirs[:5])}"
     if any(map(_CHANGES.match, left + right)):
         return "update", f"a change: {shown}"
-    if most >= 0.3:
-        opposed = _opposed(left, right)
-        if bool(opposed) != ("not" in signs):  # "not disabled" is "enabled"
-            return "contradiction", f"opposites: {opposed}" if opposed else "negation differs"
-        if not opposed and (len(signs) > 1 or "only" in signs):
-            return "contradiction", f"{' and '.join(sorted(signs))} differs"
+    if most >= 0.3 and (denial := _denial(left, right, signs)):
+        return "contradiction", denial
     return "similar", f"content differs: {shown}" if left or right else "order or case differs"
 
 
@@ -1627,9 +1623,12 @@ def _looks_secret(match: re.Match[str], value: str) -> bool:
     if not (told and named):
         runs = len(re.findall(r"\d+|[a-zа-я]+|[A-ZА-Я]+", signs))  # fewer where names are made up
         return bool(mixed) and len(value) > (9 if told or named else 15) and runs > 0.3 * len(signs)
-    if mixed:
-        return len(value) > 5
-    quoted = low[match.start("value") - 1] in "'\"`"
+    return len(value) > 5 if mixed else _stands_alone(match, value, signs)
+
+
+def _stands_alone(match: re.Match[str], value: str, signs: str) -> bool:
+    """Whether what a label says in letters alone, or in figures, is a password by its place."""
+    low, quoted = match.string, match.string[match.start("value") - 1] in "'\"`"
     sure = match["said"] or quoted or len(value) > 7 or not value[:-1].islower()
     whole = quoted or re.search(r"[@#$%^*+=~!?].|[^\sA-Z][A-Z].*[!?]$", value) or (
         _CLAUSE_END.match(low, match.end()))
