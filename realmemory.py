@@ -117,8 +117,7 @@ class Record:
         return hash(tuple(self))
 
     def __repr__(self) -> str:
-        values = map("{}={!r}".format, self._fields, self)
-        return f"{type(self).__name__}({', '.join(values)})"
+        return f"{type(self).__name__}({', '.join(map('{}={!r}'.format, self._fields, self))})"
 
     def _asdict(self) -> dict[str, Any]:
         """The fields by name."""
@@ -190,7 +189,6 @@ class EmbedderMismatch(StoreError):
 
 class ModelMissing(StoreError):
     """The embedder that the store records can't be had here: meaning is off, words work."""
-
     code = "model_missing"
 
 
@@ -1285,6 +1283,10 @@ def _denial(left: list[str], right: list[str], signs: frozenset[str]) -> str:
         _side(word) and _side(word) == -_side(other)) or (
         word.endswith(other) and word[:-len(other)] in _PREFIXES) or (
         other.endswith(word) and other[:-len(word)] in _PREFIXES)), "")
+    if bool(opposed) != ("not" in signs):  # "not disabled" is "enabled"
+        return f"opposites: {opposed}" if opposed else "negation differs"
+    told = not opposed and (len(signs) > 1 or "only" in signs)
+    return f"{' and '.join(sorted(signs))} differs" if told else ""
 
 
 def _difference(new: Facts, old: Facts, most: float) -> tuple[str, str]:
@@ -2595,8 +2597,8 @@ SQL_BRIEF = f"""{SQL_TRACE} INDEXED BY traces_brief WHERE scope_id = ? AND kind 
 SQL_NEWEST = SQL_BRIEF.replace("_brief", "_newest").replace("strength DESC, ", "")
 SQL_PINNED = f"""{SQL_TRACE} WHERE pinned = 1 AND valid_to IS NULL AND quarantined = 0
     AND scope_id {SQL_IN} ORDER BY id DESC LIMIT 50"""
-SQL_PHRASE = """SELECT f.rowid FROM heard_terms f JOIN traces t ON t.id = f.rowid
-    WHERE heard_terms MATCH ? AND t.scope_id IN (SELECT value FROM json_each(?)) LIMIT 200"""
+SQL_PHRASE = f"""SELECT f.rowid FROM heard_terms f JOIN traces t ON t.id = f.rowid
+    WHERE heard_terms MATCH ? AND t.scope_id {SQL_IN} LIMIT 200"""
 # What a recall's filters let through; a superseded trace passes: its head decides.
 SQL_ALLOWED = f"""SELECT id FROM traces WHERE scope_id {SQL_IN.replace("?", ":scopes")}
     AND kind = coalesce(:kind, kind) AND coalesce(valid_from, created_at) BETWEEN
@@ -2609,8 +2611,7 @@ SQL_ALLOWED = f"""SELECT id FROM traces WHERE scope_id {SQL_IN.replace("?", ":sc
     coalesce(valid_from, created_at) <= :as_of AND (valid_to IS NULL OR valid_to > :as_of) END"""
 SQL_BEFORE = "SELECT id, substr(text, 1, 2000), prev_id FROM traces WHERE id = ?"
 SQL_AFTER = "SELECT id, substr(text, 1, 2000), id FROM traces WHERE prev_id = ?"
-SQL_LESSONS = """SELECT trace_id, text FROM variants WHERE origin = 'cue'
-    AND trace_id IN (SELECT value FROM json_each(?))"""
+SQL_LESSONS = f"SELECT trace_id, text FROM variants WHERE origin = 'cue' AND trace_id {SQL_IN}"
 SQL_MARK = """SELECT CAST(value AS INTEGER) FROM db_meta WHERE key = ?
     AND CAST(value AS INTEGER) <= (SELECT max(seq) FROM sqlite_sequence)"""
 SQL_CONFLICTS = """SELECT l.src, l.dst, l.kind
@@ -2625,8 +2626,7 @@ SQL_ALIKE = "SELECT id, scope_id FROM traces WHERE whole = ? ORDER BY id DESC LI
 SQL_VECTORS = """SELECT trace_id, scope_id, prev_id, n_words, scale, data
     FROM vectors JOIN traces ON id = trace_id
     WHERE trace_id > ? ORDER BY trace_id"""
-SQL_SAMPLE = """SELECT scale, data FROM vectors
-    WHERE trace_id IN (SELECT value FROM json_each(?))"""
+SQL_SAMPLE = f"SELECT scale, data FROM vectors WHERE trace_id {SQL_IN}"
 SQL_LINKS = """SELECT * FROM (
     SELECT src, dst, weight, eligible, touched_at, 1.0 FROM links
         WHERE src IN (SELECT value FROM json_each(:ids)) UNION ALL
@@ -2639,8 +2639,7 @@ SQL_POSTING = """INSERT INTO postings VALUES(?, ?, ?, ?) ON CONFLICT(scope_id, u
     DO UPDATE SET pointers = CAST(pointers || excluded.pointers AS BLOB)"""
 SQL_CHUNKS = f"""SELECT pointers, scope_id, unit, chunk FROM postings
     WHERE scope_id = ? AND unit {SQL_IN} AND chunk {SQL_IN}"""
-SQL_HELD = """SELECT unit, pointers FROM postings WHERE scope_id IN (
-    SELECT value FROM json_each(?)) AND unit IN (SELECT value FROM json_each(?))"""
+SQL_HELD = f"SELECT unit, pointers FROM postings WHERE scope_id {SQL_IN} AND unit {SQL_IN}"
 SQL_CHANGES = """SELECT seq, scope_id, pointers FROM events
     WHERE seq > ? AND pointers IS NOT NULL ORDER BY seq"""
 SQL_OVERSHOWN = f"""SELECT trace_id FROM injections WHERE trace_id {SQL_IN} GROUP BY trace_id
@@ -2684,11 +2683,7 @@ _FAILURES: tuple[tuple[str, type[StoreError], str], ...] = (
     ("locked|busy", StoreError, "another process kept it locked; try again"),
     ("full|I/O", StoreError,
      "the disk is full or failing; nothing is half done: free space and try again"))
-
-
 UNREADABLE = (sqlite3.Error, UnicodeDecodeError)  # it quotes a spoilt schema in its message
-
-
 # Only a folder without other things is closed to others: who opens "/" or "/tmp" breaks no system.
 _OWN_NAME = Regex(r"\.|memory\.db|realmemory-|(?:backups|namespaces|clients(?:\.json)?"
                   r"|\w+\.lease)\Z")
@@ -2696,7 +2691,6 @@ _OWN_NAME = Regex(r"\.|memory\.db|realmemory-|(?:backups|namespaces|clients(?:\.
 
 class Store:
     """The database of one brain: opening, transactions, copies."""
-
     FILE = "memory.db"
 
     def __init__(self, folder: str, *, read_only: bool = False, timeout_s: float = 30.0) -> None:
@@ -2728,10 +2722,12 @@ class Store:
             except BaseException as error:
                 self._con.close()
                 self._file = 0, 0
-                if mode == "ro" and isinstance(self._named(error), ReadOnly):
-                    self._refuse_wal()
-                    continue
-                raise
+                if mode != "ro" or not isinstance(self._named(error), ReadOnly):
+                    raise
+                wal = f"{self.path}-wal"    # which an immutable database does not look at
+                if os.path.exists(wal) and os.path.getsize(wal):
+                    raise ReadOnly(f"{wal!r} holds writes that can only be read in a writable "
+                                   "folder; copy the whole folder to one") from error
 
     def _make_file(self) -> None:
         try:
@@ -2781,13 +2777,6 @@ class Store:
                 UnsafeStore(f"{path!r} has a second name, a hard link; put a copy in its place"))
         if plain and not self.read_only and mode & 0o077 and status.st_uid == me:
             os.chmod(path, mode & 0o700)
-
-    def _refuse_wal(self) -> None:
-        """Refuse writes that wait in a WAL, which an immutable database does not look at."""
-        wal = f"{self.path}-wal"
-        if os.path.exists(wal) and os.path.getsize(wal):
-            raise ReadOnly(f"{wal!r} holds writes that can only be read in a writable folder; "
-                           "copy the whole folder to one")
 
     def _settle(self) -> None:
         """Check what was opened, and bring a writable one to WAL and to this schema."""
@@ -2900,11 +2889,12 @@ class Store:
         if isinstance(error, ValueError):
             error = sqlite3.DatabaseError(f"malformed value: {error}")
         for needles, kind, words in _FAILURES:
-            if any(needle in str(error) for needle in needles.split("|")):
-                copies = [f"; the newest copy is {path!r}" for path in backup_files(self.folder)]
-                way = (f"{(copies or ['; there is no copy in backups/'])[-1]}: `realmemory check "
-                       "--repair` says what can be had back") if kind is StoreDamaged else ""
-                return kind(f"{self.path!r}: {words}{way} ({error})")
+            if re.search(needles, str(error)):
+                if kind is StoreDamaged:
+                    copies = [f"the newest copy is {path!r}" for path in backup_files(self.folder)]
+                    words += (f"; {(copies or ['there is no copy in backups/'])[-1]}: `realmemory "
+                              "check --repair` says what can be had back")
+                return kind(f"{self.path!r}: {words} ({error})")
         return StoreError(f"{self.path!r}: {error}")
 
     @contextmanager
@@ -3084,10 +3074,10 @@ class Store:
         bad = list[bytes]()
 
         def decoded(raw: bytes) -> str:
-            with suppress(UnicodeDecodeError):
-                return raw.decode()
-            bad.append(raw)
-            return raw.decode("utf-8", "replace")
+            text = raw.decode("utf-8", "replace")
+            if "\ufffd" in text and text.encode() != raw:
+                bad.append(raw)
+            return text
 
         self._con.text_factory = decoded
         try:
@@ -3251,6 +3241,7 @@ def sound_copy(path: str, part: str) -> None:
 
 
 REPAIR_COPY = "before-repair"
+_AS_IT_IS = "PRAGMA writable_schema = ON"       # else a file cut off is not read at all
 SALVAGED = ("db_meta scopes aliases active_days traces variants links vectors blocks block_edits "
             "contexts injections firings sleeps images events").split()
 
@@ -3267,7 +3258,7 @@ def salvage(path: str, place: str, target: TraceStore) -> tuple[set[int], int]:
             shutil.copyfile(_kept(path) + ending, source + ending)
     try:
         with closing(sqlite3.connect(source)) as con:
-            con.execute("PRAGMA writable_schema = ON")      # else a file cut off is not read at all
+            con.execute(_AS_IT_IS)
             con.execute("SELECT 1 FROM sqlite_master").fetchone()[0]
     except (*UNREADABLE, TypeError):
         with open(target.path, "rb") as good, open(source, "r+b") as bad:
@@ -3275,6 +3266,7 @@ def salvage(path: str, place: str, target: TraceStore) -> tuple[set[int], int]:
             first[18:20], first[28:32] = b"\2\2", (os.path.getsize(source) >> 12).to_bytes(4, "big")
             bad.write(first)
     with closing(sqlite3.connect(source, isolation_level=None)) as con:
+        con.execute(_AS_IT_IS)
         con.row_factory = sqlite3.Row
         con.text_factory = lambda raw: raw.decode("utf-8", "replace")
         for table in SALVAGED:
@@ -3299,7 +3291,6 @@ def _legible(con: sqlite3.Connection, table: str) -> Iterator[sqlite3.Row]:
     halving; without ids what stands before the first bad page and after the last."""
     patience, ranges, columns = 1 << 15, [(0, 1 << 25)], list[sqlite3.Row]()
     with suppress(*UNREADABLE):
-        con.execute("PRAGMA writable_schema = ON")      # else a file cut off is not read at all
         columns = con.execute(f"PRAGMA table_info({table})").fetchall()
         if columns and con.execute(SQL_WITHOUT_ROWID, (table,)).fetchone():
             ranges, keys = [], ", ".join(f"{row[1]} DESC" for row in columns if row[5])
@@ -3308,7 +3299,7 @@ def _legible(con: sqlite3.Connection, table: str) -> Iterator[sqlite3.Row]:
                     yield from con.execute(f"SELECT * FROM {table}{order}")
                     return
         for sql, *asked in (SQL_LAST, table), (f"SELECT max(rowid) FROM {table}",):
-            with suppress(*UNREADABLE):
+            with suppress(*UNREADABLE, TypeError):
                 last = con.execute(sql, asked).fetchone()
                 ranges = [(0, min(last[0], 1 << 25))] if last and last[0] else ranges
     while columns and ranges and patience:
@@ -3356,13 +3347,11 @@ def _file_id(path: str) -> tuple[int, int]:
 
 def remove(path: str) -> None:
     """Unlink a file, or a folder with what is in it; nothing where that can't be."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        import shutil
+        shutil.rmtree(path, ignore_errors=True)
     with suppress(OSError):
-        if os.path.isdir(path) and not os.path.islink(path):
-            for name in os.listdir(path):
-                remove(os.path.join(path, name))
-            os.rmdir(path)
-        else:
-            os.unlink(path)
+        os.unlink(path)
 
 
 def sweep(*folders: str, of: str = "") -> None:
@@ -3433,11 +3422,6 @@ def thinned(times: Sequence[float], keep: int) -> list[int]:
 
 
 _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=str)
-
-
-def _phrase_of(words: str) -> str:
-    """Terms as FTS5 takes them for a phrase."""
-    return '"' + words.replace('"', '""') + '"'
 
 
 def to_json(value: object) -> str:
@@ -3552,7 +3536,8 @@ class TraceStore(Store):
         self.fold()
         for scope in {row["scope_id"] for row in gone.values()}:
             rows = [row for row in gone.values() if row["scope_id"] == scope]
-            units = to_json([*{unit for row in rows for unit in self._units_of(row)}])
+            units = to_json([*{word >> 8 for row in rows
+                               for word in self.pointers_of(row, context=True)[2:]}])
             chunks, empty = to_json([*{0, *((row["id"] >> 12) + 1 for row in rows)}]), []
             for stored, *key in self.rows(SQL_CHUNKS, scope, units, chunks):
                 held = array("I", stored)
@@ -3567,18 +3552,10 @@ class TraceStore(Store):
         self.renew()
         self._catch_up()
 
-    def _units_of(self, row: sqlite3.Row) -> set[int]:
-        """The units that may point to a trace, those of its neighbours among them."""
-        said = [row["text"], *(text for text, _ in self.variants(row["id"]))]
-        return {*trace_impacts(
-            (), speaker=row["speaker"], when=row["valid_from"],
-            before=[*self.turns(row["prev_id"]).values()],
-            after=[*self.turns(row["id"], after=True).values()]),
-            *(unit_of(word) for text in said for word in content(text))}
-
-    def pointers_of(self, row: sqlite3.Row) -> array[int]:
-        """All pointers of a trace, from its texts and neighbours as they are now."""
-        words, used = content(row["text"]), self.config.use_context
+    def pointers_of(self, row: sqlite3.Row, *, context: bool = False) -> array[int]:
+        """All pointers of a trace, from its texts and neighbours as they are now; with `context`
+        those of neighbours whatever the configuration."""
+        words, used = content(row["text"]), context or self.config.use_context
         impacts = trace_impacts(
             words, speaker=row["speaker"], when=row["valid_from"],
             before=[*self.turns(row["prev_id"]).values()] if used else (),
@@ -3792,7 +3769,8 @@ class TraceStore(Store):
         heard = self.mark("heard") if self.has_fts else -1
         wanted, found = " ".join(phrase[:32]), list[int]()
         if wanted and heard > 0:
-            found = [row[0] for row in self.rows(SQL_PHRASE, _phrase_of(wanted), to_json(scopes))]
+            quoted = wanted.replace('"', '""')
+            found = [row[0] for row in self.rows(SQL_PHRASE, f'"{quoted}"', to_json(scopes))]
         units = [unit_of(term) for term in set(phrase[:32]) if term not in STOP]
         for scope in scopes if units else ():
             rarest, *rest = sorted((self.index.bucket(scope, unit) for unit in units), key=len)
@@ -3845,7 +3823,6 @@ class TraceStore(Store):
 
 class Project(Record):
     """A detected scope: its name, the identities it is known by, and what decided."""
-
     name: str  # "" where nothing was detected
     identities: tuple[str, ...]
     how: str
