@@ -117,8 +117,7 @@ class Record:
         return hash(tuple(self))
 
     def __repr__(self) -> str:
-        values = map("{}={!r}".format, self._fields, self)
-        return f"{type(self).__name__}({', '.join(values)})"
+        return f"{type(self).__name__}({', '.join(map('{}={!r}'.format, self._fields, self))})"
 
     def _asdict(self) -> dict[str, Any]:
         """The fields by name."""
@@ -190,7 +189,6 @@ class EmbedderMismatch(StoreError):
 
 class ModelMissing(StoreError):
     """The embedder that the store records can't be had here: meaning is off, words work."""
-
     code = "model_missing"
 
 
@@ -1279,12 +1277,16 @@ def _side(word: str) -> int:
         len(start) > 3 and word.startswith(start))), 0)
 
 
-def _opposed(left: list[str], right: list[str]) -> str:
-    """"a / b" for a word of each text that deny each other, "" when none do."""
-    return next((f"{word} / {other}" for word in left for other in right if (
+def _denial(left: list[str], right: list[str], signs: frozenset[str]) -> str:
+    """How two texts with such own words and signs deny each other, "" where they don't."""
+    opposed = next((f"{word} / {other}" for word in left for other in right if (
         _side(word) and _side(word) == -_side(other)) or (
         word.endswith(other) and word[:-len(other)] in _PREFIXES) or (
         other.endswith(word) and other[:-len(word)] in _PREFIXES)), "")
+    if bool(opposed) != ("not" in signs):  # "not disabled" is "enabled"
+        return f"opposites: {opposed}" if opposed else "negation differs"
+    told = not opposed and (len(signs) > 1 or "only" in signs)
+    return f"{' and '.join(sorted(signs))} differs" if told else ""
 
 
 def _difference(new: Facts, old: Facts, most: float) -> tuple[str, str]:
@@ -1302,12 +1304,8 @@ def _difference(new: Facts, old: Facts, most: float) -> tuple[str, str]:
         return "update", f"{kind} differs: {' '.join(ours[:5])} / {' '.join(theirs[:5])}"
     if any(map(_CHANGES.match, left + right)):
         return "update", f"a change: {shown}"
-    if most >= 0.3:
-        opposed = _opposed(left, right)
-        if bool(opposed) != ("not" in signs):  # "not disabled" is "enabled"
-            return "contradiction", f"opposites: {opposed}" if opposed else "negation differs"
-        if not opposed and (len(signs) > 1 or "only" in signs):
-            return "contradiction", f"{' and '.join(sorted(signs))} differs"
+    if most >= 0.3 and (denial := _denial(left, right, signs)):
+        return "contradiction", denial
     return "similar", f"content differs: {shown}" if left or right else "order or case differs"
 
 
@@ -1628,9 +1626,12 @@ def _looks_secret(match: re.Match[str], value: str) -> bool:
     if not (told and named):
         runs = len(re.findall(r"\d+|[a-zа-я]+|[A-ZА-Я]+", signs))  # fewer where names are made up
         return bool(mixed) and len(value) > (9 if told or named else 15) and runs > 0.3 * len(signs)
-    if mixed:
-        return len(value) > 5
-    quoted = low[match.start("value") - 1] in "'\"`"
+    return len(value) > 5 if mixed else _stands_alone(match, value, signs)
+
+
+def _stands_alone(match: re.Match[str], value: str, signs: str) -> bool:
+    """Whether what a label says in letters alone, or in figures, is a password by its place."""
+    low, quoted = match.string, match.string[match.start("value") - 1] in "'\"`"
     sure = match["said"] or quoted or len(value) > 7 or not value[:-1].islower()
     whole = quoted or re.search(r"[@#$%^*+=~!?].|[^\sA-Z][A-Z].*[!?]$", value) or (
         _CLAUSE_END.match(low, match.end()))
@@ -2597,8 +2598,8 @@ SQL_BRIEF = f"""{SQL_TRACE} INDEXED BY traces_brief WHERE scope_id = ? AND kind 
 SQL_NEWEST = SQL_BRIEF.replace("_brief", "_newest").replace("strength DESC, ", "")
 SQL_PINNED = f"""{SQL_TRACE} WHERE pinned = 1 AND valid_to IS NULL AND quarantined = 0
     AND scope_id {SQL_IN} ORDER BY id DESC LIMIT 50"""
-SQL_PHRASE = """SELECT f.rowid FROM heard_terms f JOIN traces t ON t.id = f.rowid
-    WHERE heard_terms MATCH ? AND t.scope_id IN (SELECT value FROM json_each(?)) LIMIT 200"""
+SQL_PHRASE = f"""SELECT f.rowid FROM heard_terms f JOIN traces t ON t.id = f.rowid
+    WHERE heard_terms MATCH ? AND t.scope_id {SQL_IN} LIMIT 200"""
 # What a recall's filters let through; a superseded trace passes: its head decides.
 SQL_ALLOWED = f"""SELECT id FROM traces WHERE scope_id {SQL_IN.replace("?", ":scopes")}
     AND kind = coalesce(:kind, kind) AND coalesce(valid_from, created_at) BETWEEN
@@ -2611,8 +2612,7 @@ SQL_ALLOWED = f"""SELECT id FROM traces WHERE scope_id {SQL_IN.replace("?", ":sc
     coalesce(valid_from, created_at) <= :as_of AND (valid_to IS NULL OR valid_to > :as_of) END"""
 SQL_BEFORE = "SELECT id, substr(text, 1, 2000), prev_id FROM traces WHERE id = ?"
 SQL_AFTER = "SELECT id, substr(text, 1, 2000), id FROM traces WHERE prev_id = ?"
-SQL_LESSONS = """SELECT trace_id, text FROM variants WHERE origin = 'cue'
-    AND trace_id IN (SELECT value FROM json_each(?))"""
+SQL_LESSONS = f"SELECT trace_id, text FROM variants WHERE origin = 'cue' AND trace_id {SQL_IN}"
 SQL_MARK = """SELECT CAST(value AS INTEGER) FROM db_meta WHERE key = ?
     AND CAST(value AS INTEGER) <= (SELECT max(seq) FROM sqlite_sequence)"""
 SQL_CONFLICTS = """SELECT l.src, l.dst, l.kind
@@ -2627,8 +2627,7 @@ SQL_ALIKE = "SELECT id, scope_id FROM traces WHERE whole = ? ORDER BY id DESC LI
 SQL_VECTORS = """SELECT trace_id, scope_id, prev_id, n_words, scale, data
     FROM vectors JOIN traces ON id = trace_id
     WHERE trace_id > ? ORDER BY trace_id"""
-SQL_SAMPLE = """SELECT scale, data FROM vectors
-    WHERE trace_id IN (SELECT value FROM json_each(?))"""
+SQL_SAMPLE = f"SELECT scale, data FROM vectors WHERE trace_id {SQL_IN}"
 SQL_LINKS = """SELECT * FROM (
     SELECT src, dst, weight, eligible, touched_at, 1.0 FROM links
         WHERE src IN (SELECT value FROM json_each(:ids)) UNION ALL
@@ -2641,8 +2640,7 @@ SQL_POSTING = """INSERT INTO postings VALUES(?, ?, ?, ?) ON CONFLICT(scope_id, u
     DO UPDATE SET pointers = CAST(pointers || excluded.pointers AS BLOB)"""
 SQL_CHUNKS = f"""SELECT pointers, scope_id, unit, chunk FROM postings
     WHERE scope_id = ? AND unit {SQL_IN} AND chunk {SQL_IN}"""
-SQL_HELD = """SELECT unit, pointers FROM postings WHERE scope_id IN (
-    SELECT value FROM json_each(?)) AND unit IN (SELECT value FROM json_each(?))"""
+SQL_HELD = f"SELECT unit, pointers FROM postings WHERE scope_id {SQL_IN} AND unit {SQL_IN}"
 SQL_CHANGES = """SELECT seq, scope_id, pointers FROM events
     WHERE seq > ? AND pointers IS NOT NULL ORDER BY seq"""
 SQL_OVERSHOWN = f"""SELECT trace_id FROM injections WHERE trace_id {SQL_IN} GROUP BY trace_id
@@ -2686,11 +2684,7 @@ _FAILURES: tuple[tuple[str, type[StoreError], str], ...] = (
     ("locked|busy", StoreError, "another process kept it locked; try again"),
     ("full|I/O", StoreError,
      "the disk is full or failing; nothing is half done: free space and try again"))
-
-
 UNREADABLE = (sqlite3.Error, UnicodeDecodeError)  # it quotes a spoilt schema in its message
-
-
 # Only a folder without other things is closed to others: who opens "/" or "/tmp" breaks no system.
 _OWN_NAME = Regex(r"\.|memory\.db|realmemory-|(?:backups|namespaces|clients(?:\.json)?"
                   r"|\w+\.lease)\Z")
@@ -2698,7 +2692,6 @@ _OWN_NAME = Regex(r"\.|memory\.db|realmemory-|(?:backups|namespaces|clients(?:\.
 
 class Store:
     """The database of one brain: opening, transactions, copies."""
-
     FILE = "memory.db"
 
     def __init__(self, folder: str, *, read_only: bool = False, timeout_s: float = 30.0) -> None:
@@ -2709,13 +2702,13 @@ class Store:
         self.timeout_s, self.read_only, self.has_fts = timeout_s, read_only, False
         self._pid, self._lock = os.getpid(), RLock()
         self._inherited: list[sqlite3.Connection] = []
-        self._file = 0, 0
-        with self._alone():
-            self._open()
+        self._file = 0, 0       # of what is open, if anything
+        if not read_only:
+            self._make_file()
+        with self._alone():     # which opens it
+            pass
 
     def _open(self) -> None:
-        if not self.read_only:
-            self._make_file()
         self._refuse_foreign()
         if not (os.access(self.path, os.W_OK) and os.access(self.folder, os.W_OK)):
             self.read_only = True
@@ -2729,10 +2722,13 @@ class Store:
                 return self._settle()
             except BaseException as error:
                 self._con.close()
-                if mode == "ro" and isinstance(self._named(error), ReadOnly):
-                    self._refuse_wal()
-                    continue
-                raise
+                self._file = 0, 0
+                if mode != "ro" or not isinstance(self._named(error), ReadOnly):
+                    raise
+                wal = f"{self.path}-wal"    # which an immutable database does not look at
+                if os.path.exists(wal) and os.path.getsize(wal):
+                    raise ReadOnly(f"{wal!r} holds writes that can only be read in a writable "
+                                   "folder; copy the whole folder to one") from error
 
     def _make_file(self) -> None:
         try:
@@ -2773,22 +2769,15 @@ class Store:
                               "folder may be a link)")
         if status.st_uid not in (me, 0):
             raise UnsafeStore(f"{path!r} is user {status.st_uid}'s, and this is user {me}; run as "
-                              f"its owner, or chown it")
-        if not plain and os.name != "nt" and mode & 0o002 and not mode & 0o1000:
+                              "its owner, or chown it")
+        if not plain and os.name != "nt" and mode & 0o1002 == 0o002:
             raise UnsafeStore(f"{path!r} can be changed by all; chmod 700 it, or give another")
-        if plain and status.st_nlink > 1 and not any(os.path.samefile(path, one) for one in
-                                                     kept_copies(self.folder, copies=False)):
-            # SQLite would keep a WAL for each name; a killed repair leaves its own second one
-            raise UnsafeStore(f"{path!r} has a second name, a hard link; put a copy in its place")
+        if plain and status.st_nlink > 1:       # SQLite would keep a WAL for each name
+            raise StoreDamaged(f"{path!r} is amid a repair, or one that was ended: `realmemory "
+                               "check --repair` goes on with it") if _kept(path) != path else (
+                UnsafeStore(f"{path!r} has a second name, a hard link; put a copy in its place"))
         if plain and not self.read_only and mode & 0o077 and status.st_uid == me:
             os.chmod(path, mode & 0o700)
-
-    def _refuse_wal(self) -> None:
-        """Refuse writes that wait in a WAL, which an immutable database does not look at."""
-        wal = f"{self.path}-wal"
-        if os.path.exists(wal) and os.path.getsize(wal):
-            raise ReadOnly(f"{wal!r} holds writes that can only be read in a writable folder; "
-                           "copy the whole folder to one")
 
     def _settle(self) -> None:
         """Check what was opened, and bring a writable one to WAL and to this schema."""
@@ -2849,7 +2838,7 @@ class Store:
             columns = {name: new.execute(SQL_COLUMNS, (name,)).fetchall() for name in shape}
         for name, (kind, _) in here.items():
             if kind != "table" and shape.get(name) != here[name]:
-                self.run(f"DROP {kind} {name}")
+                self.run(f'DROP {kind} "{name}"')
         for name, (kind, sql) in shape.items():
             if kind == "table" and name in here:
                 has = {row[0] for row in self.rows(SQL_COLUMNS, name)}
@@ -2876,18 +2865,16 @@ class Store:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """The connection for one thread; the one place where sqlite3's errors become ours."""
-        forked = self._pid != os.getpid()
-        if forked:  # lock, cache and connection may be amid a transaction of the parent's, and
-            self._pid, self._lock = os.getpid(), RLock()
-            self._inherited.append(self._con)  # to close the last would undo what it writes
-            self._forget_cache()
+        if self._pid != os.getpid():    # lock, cache and connection may be amid the parent's work,
+            self._inherited.append(self._con)   # and to close the last would undo what it writes
+            self._file, self._lock, self._pid = (0, 0), RLock(), os.getpid()
         with self._lock:
             try:
-                if not forked and self._was_replaced():
+                if self._was_replaced():
                     self._con.close()
+                    self._file = 0, 0
+                if self._file == (0, 0):        # also after an opening that failed
                     self._forget_cache()
-                    forked = True
-                if forked:
                     self._open()
                 yield
             except (*UNREADABLE, json.JSONDecodeError) as error:
@@ -2903,11 +2890,12 @@ class Store:
         if isinstance(error, ValueError):
             error = sqlite3.DatabaseError(f"malformed value: {error}")
         for needles, kind, words in _FAILURES:
-            if any(needle in str(error) for needle in needles.split("|")):
-                copies = [f"; the newest copy is {path!r}" for path in backup_files(self.folder)]
-                way = (f"{(copies or ['; there is no copy in backups/'])[-1]}: `realmemory check "
-                       "--repair` says what can be had back") if kind is StoreDamaged else ""
-                return kind(f"{self.path!r}: {words}{way} ({error})")
+            if re.search(needles, str(error)):
+                if kind is StoreDamaged:
+                    copies = [f"the newest copy is {path!r}" for path in backup_files(self.folder)]
+                    words += (f"; {(copies or ['there is no copy in backups/'])[-1]}: `realmemory "
+                              "check --repair` says what can be had back")
+                return kind(f"{self.path!r}: {words} ({error})")
         return StoreError(f"{self.path!r}: {error}")
 
     @contextmanager
@@ -3087,10 +3075,10 @@ class Store:
         bad = list[bytes]()
 
         def decoded(raw: bytes) -> str:
-            with suppress(UnicodeDecodeError):
-                return raw.decode()
-            bad.append(raw)
-            return raw.decode("utf-8", "replace")
+            text = raw.decode("utf-8", "replace")
+            if "\ufffd" in text and text.encode() != raw:
+                bad.append(raw)
+            return text
 
         self._con.text_factory = decoded
         try:
@@ -3254,6 +3242,7 @@ def sound_copy(path: str, part: str) -> None:
 
 
 REPAIR_COPY = "before-repair"
+_AS_IT_IS = "PRAGMA writable_schema = ON"       # else a file cut off is not read at all
 SALVAGED = ("db_meta scopes aliases active_days traces variants links vectors blocks block_edits "
             "contexts injections firings sleeps images events").split()
 
@@ -3270,7 +3259,7 @@ def salvage(path: str, place: str, target: TraceStore) -> tuple[set[int], int]:
             shutil.copyfile(_kept(path) + ending, source + ending)
     try:
         with closing(sqlite3.connect(source)) as con:
-            con.execute("PRAGMA writable_schema = ON")      # else a file cut off is not read at all
+            con.execute(_AS_IT_IS)
             con.execute("SELECT 1 FROM sqlite_master").fetchone()[0]
     except (*UNREADABLE, TypeError):
         with open(target.path, "rb") as good, open(source, "r+b") as bad:
@@ -3278,6 +3267,7 @@ def salvage(path: str, place: str, target: TraceStore) -> tuple[set[int], int]:
             first[18:20], first[28:32] = b"\2\2", (os.path.getsize(source) >> 12).to_bytes(4, "big")
             bad.write(first)
     with closing(sqlite3.connect(source, isolation_level=None)) as con:
+        con.execute(_AS_IT_IS)
         con.row_factory = sqlite3.Row
         con.text_factory = lambda raw: raw.decode("utf-8", "replace")
         for table in SALVAGED:
@@ -3302,7 +3292,6 @@ def _legible(con: sqlite3.Connection, table: str) -> Iterator[sqlite3.Row]:
     halving; without ids what stands before the first bad page and after the last."""
     patience, ranges, columns = 1 << 15, [(0, 1 << 25)], list[sqlite3.Row]()
     with suppress(*UNREADABLE):
-        con.execute("PRAGMA writable_schema = ON")      # else a file cut off is not read at all
         columns = con.execute(f"PRAGMA table_info({table})").fetchall()
         if columns and con.execute(SQL_WITHOUT_ROWID, (table,)).fetchone():
             ranges, keys = [], ", ".join(f"{row[1]} DESC" for row in columns if row[5])
@@ -3311,7 +3300,7 @@ def _legible(con: sqlite3.Connection, table: str) -> Iterator[sqlite3.Row]:
                     yield from con.execute(f"SELECT * FROM {table}{order}")
                     return
         for sql, *asked in (SQL_LAST, table), (f"SELECT max(rowid) FROM {table}",):
-            with suppress(*UNREADABLE):
+            with suppress(*UNREADABLE, TypeError):
                 last = con.execute(sql, asked).fetchone()
                 ranges = [(0, min(last[0], 1 << 25))] if last and last[0] else ranges
     while columns and ranges and patience:
@@ -3359,13 +3348,11 @@ def _file_id(path: str) -> tuple[int, int]:
 
 def remove(path: str) -> None:
     """Unlink a file, or a folder with what is in it; nothing where that can't be."""
+    if os.path.isdir(path) and not os.path.islink(path):
+        import shutil
+        shutil.rmtree(path, ignore_errors=True)
     with suppress(OSError):
-        if os.path.isdir(path) and not os.path.islink(path):
-            for name in os.listdir(path):
-                remove(os.path.join(path, name))
-            os.rmdir(path)
-        else:
-            os.unlink(path)
+        os.unlink(path)
 
 
 def sweep(*folders: str, of: str = "") -> None:
@@ -3436,11 +3423,6 @@ def thinned(times: Sequence[float], keep: int) -> list[int]:
 
 
 _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=str)
-
-
-def _phrase_of(words: str) -> str:
-    """Terms as FTS5 takes them for a phrase."""
-    return '"' + words.replace('"', '""') + '"'
 
 
 def to_json(value: object) -> str:
@@ -3555,7 +3537,8 @@ class TraceStore(Store):
         self.fold()
         for scope in {row["scope_id"] for row in gone.values()}:
             rows = [row for row in gone.values() if row["scope_id"] == scope]
-            units = to_json([*{unit for row in rows for unit in self._units_of(row)}])
+            units = to_json([*{word >> 8 for row in rows
+                               for word in self.pointers_of(row, context=True)[2:]}])
             chunks, empty = to_json([*{0, *((row["id"] >> 12) + 1 for row in rows)}]), []
             for stored, *key in self.rows(SQL_CHUNKS, scope, units, chunks):
                 held = array("I", stored)
@@ -3570,18 +3553,10 @@ class TraceStore(Store):
         self.renew()
         self._catch_up()
 
-    def _units_of(self, row: sqlite3.Row) -> set[int]:
-        """The units that may point to a trace, those of its neighbours among them."""
-        said = [row["text"], *(text for text, _ in self.variants(row["id"]))]
-        return {*trace_impacts(
-            (), speaker=row["speaker"], when=row["valid_from"],
-            before=[*self.turns(row["prev_id"]).values()],
-            after=[*self.turns(row["id"], after=True).values()]),
-            *(unit_of(word) for text in said for word in content(text))}
-
-    def pointers_of(self, row: sqlite3.Row) -> array[int]:
-        """All pointers of a trace, from its texts and neighbours as they are now."""
-        words, used = content(row["text"]), self.config.use_context
+    def pointers_of(self, row: sqlite3.Row, *, context: bool = False) -> array[int]:
+        """All pointers of a trace, from its texts and neighbours as they are now; with `context`
+        those of neighbours whatever the configuration."""
+        words, used = content(row["text"]), context or self.config.use_context
         impacts = trace_impacts(
             words, speaker=row["speaker"], when=row["valid_from"],
             before=[*self.turns(row["prev_id"]).values()] if used else (),
@@ -3795,7 +3770,8 @@ class TraceStore(Store):
         heard = self.mark("heard") if self.has_fts else -1
         wanted, found = " ".join(phrase[:32]), list[int]()
         if wanted and heard > 0:
-            found = [row[0] for row in self.rows(SQL_PHRASE, _phrase_of(wanted), to_json(scopes))]
+            quoted = wanted.replace('"', '""')
+            found = [row[0] for row in self.rows(SQL_PHRASE, f'"{quoted}"', to_json(scopes))]
         units = [unit_of(term) for term in set(phrase[:32]) if term not in STOP]
         for scope in scopes if units else ():
             rarest, *rest = sorted((self.index.bucket(scope, unit) for unit in units), key=len)
@@ -3848,7 +3824,6 @@ class TraceStore(Store):
 
 class Project(Record):
     """A detected scope: its name, the identities it is known by, and what decided."""
-
     name: str  # "" where nothing was detected
     identities: tuple[str, ...]
     how: str
@@ -3889,13 +3864,19 @@ def _repository(folder: str) -> Project | None:
     while f"path:{place}" not in identities:
         identities.insert(0, f"path:{place}")
         remote = _origin(place)
+        if remote and ":" not in remote:    # seen from the repository, not from where we stand
+            remote = os.path.normpath(os.path.join(_top(place), remote))
         if os.path.isdir(remote):  # a clone of a clone on this machine
             place = _common_dir(remote)
         elif remote:
             identities.insert(0, "remote:" + _normal_remote(remote))
-    root = common if os.path.basename(common) != ".git" else os.path.dirname(common)
-    name = os.path.basename(root).removesuffix(".git") or "root"
+    name = os.path.basename(_top(common)).removesuffix(".git") or "root"
     return Project(name, tuple(identities), f"git repository {top}")
+
+
+def _top(common: str) -> str:
+    """The folder of a repository's first worktree; of a bare repository itself."""
+    return os.path.dirname(common) if os.path.basename(common) == ".git" else common
 
 
 def _common_dir(folder: str) -> str:
@@ -6476,8 +6457,6 @@ class Hippocampus(_Brain):
         with suppress(EmbedderMismatch):
             if blind and (model := self.model()):
                 self._embed_missing(model, among=blind)
-                with self.writing():    # scans take in new ids alone
-                    self.store.renew()
         return gone
 
     def _forget_in_copies(self, what: Selection | None) -> dict[str, str]:
@@ -6764,7 +6743,6 @@ class Hippocampus(_Brain):
             store.renew()
         made = self._embed_missing(chosen, progress)
         with store.writing():
-            store.renew()
             store.keep_background()
         return made
 
@@ -6778,6 +6756,9 @@ class Hippocampus(_Brain):
                 rows = store.rows(f"SELECT t.id, t.text, t.speaker, p.text, p.speaker {SQL_MISSING}"
                                   " ORDER BY t.id LIMIT 64", ids=asked)
             if not rows:
+                if made:
+                    with store.writing():   # scans take in new ids alone
+                        store.renew()
                 break
             used = self.config.use_context
             vectors = [(*quantised(unit_vector(list(embedder.embed(embedded_text(

@@ -946,6 +946,18 @@ def test_a_store_of_a_function_is_read_by_its_words_where_there_is_no_function(b
     assert hippo.reembed(fruit) == 1
 
 
+def test_a_vector_that_an_import_makes_late_is_seen_by_a_brain_that_is_open(brains, tmp_path):
+    brains("many", embedder=fruit)
+    put(brains("many"), "The pears ripen in October")       # where there is no function
+    other = brains("many", embedder=fruit)
+    put(other, "The tram runs until midnight")
+    assert other.recall("Obst", min_confidence=0.0).items[0].text.startswith("The tram")
+    put(brains("elsewhere"), "The kiln is lit at noon")
+    rm.export_to(brains("elsewhere"), str(tmp_path / "all.jsonl"))
+    rm.import_from(brains("many", embedder=fruit), str(tmp_path / "all.jsonl"))
+    assert other.recall("Obst", min_confidence=0.0).items[0].text == "The pears ripen in October"
+
+
 def test_brief_sleep_report_and_check_never_load_a_model(minilm, tmp_path, monkeypatch):
     with Hippocampus.open(tmp_path, embedder=minilm) as hippo:
         put(hippo, "I adore puppies", kind="semantic")
@@ -2642,6 +2654,7 @@ def test_a_store_of_the_first_release_keeps_all_that_it_held_and_a_copy_of_itsel
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_a_migrated_store_has_the_schema_of_a_new_one(version, alone, tmp_path):
     store_of_schema(version, alone)
+    sql(alone, 'CREATE INDEX "a foreign one" ON traces(speaker)')
     for folder in (alone, tmp_path / "new"):
         Hippocampus.open(folder).close()
     for query in ("SELECT m.name, c.name, c.type, c.\"notnull\", c.dflt_value, c.pk FROM "
@@ -3006,6 +3019,32 @@ def test_a_store_that_others_may_have_placed_is_refused(what, read_only, hippo, 
     ran = cli("doctor")
     assert ran.code == 1 and re.search(UNSAFE[what][1], ran.out)
     assert cli("recall", "x").code == 1 and not (alone.parent / "x" / "y.db-wal").exists()
+
+
+@pytest.mark.parametrize("forks", [False, True])
+def test_an_open_brain_reads_on_once_what_it_refused_is_put_right(forks, hippo, alone):
+    put(hippo, "The pilot boards at buoy nine")
+    hippo.store.checkpoint()
+
+    def refused_and_put_right():
+        for name in "good", "x":
+            shutil.copyfile(alone / "memory.db", alone / name)
+        (alone / "memory.db").unlink()
+        (alone / "memory.db").symlink_to("x")
+        for _ in range(2):
+            with pytest.raises(rm.UnsafeStore, match="link"):
+                hippo.recall("pilot")
+        os.replace(alone / "good", alone / "memory.db")
+        return said(hippo, "pilot") == ["The pilot boards at buoy nine"]
+
+    if not forks:
+        assert refused_and_put_right()
+    elif (child := os.fork()) == 0:
+        with suppress(BaseException):
+            os._exit(not refused_and_put_right())
+        os._exit(2)
+    else:
+        assert os.waitpid(child, 0)[1] == 0
 
 
 def test_the_whole_folder_may_be_a_link_to_one_of_the_same_user(alone, tmp_path):
@@ -3493,6 +3532,16 @@ def test_worktrees_and_clones_are_one_project_and_namesakes_are_two(tmp_path, cl
     assert [scope_at(folder) for folder in one_project] == ["shop"] * 5
     assert len({"shop", *map(scope_at, namesakes)}) == 3
     assert scope_at(tmp_path / "elsewhere") == "global"
+
+
+@pytest.mark.parametrize("remote", ["../base", "base"])
+def test_repositories_whose_remotes_are_other_folders_of_one_name_are_two(remote, tmp_path):
+    first, second = (rm.detect_project(None, str(repository(tmp_path / name / "shop", remote)),
+                                       {}) for name in "ab")
+    assert not {*first.identities} & {*second.identities}
+    base = repository(tmp_path / "a" / "shop" / remote)
+    assert rm.detect_project(None, str(tmp_path / "a" / "shop"), {}).identities[0] == (
+        rm.detect_project(None, str(base), {}).identities[0])
 
 
 def test_the_project_is_taken_from_the_first_place_that_names_one(tmp_path, cli, monkeypatch):
