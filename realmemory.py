@@ -4070,10 +4070,11 @@ class _Brain:
             min(entry[4] for entry in entries)) for unit in json.loads(event["data"])["units"]}
         for at, op, scope_id, data, _ in entries:
             ids = data.get("ids", ())
-            rows = store.traces(ids)
+            rows = {ident: row for ident, row in store.traces(ids).items()
+                    if row["created_at"] <= at}     # else of a copy that was brought back since
             if op == "read":
-                self.mark_used(ids)
-            store.run_many("UPDATE traces SET shown = shown + 1 WHERE id = ?", [(i,) for i in ids])
+                self.mark_used(rows)
+            store.run_many("UPDATE traces SET shown = shown + 1 WHERE id = ?", [(i,) for i in rows])
             if len(rows) < len(ids) or (
                     gone and not gone.isdisjoint(map(unit_of, content(data.get("cue") or "")))):
                 data = {**data, "cue": None, "ids": list(rows)}
@@ -4407,11 +4408,13 @@ def place(brain: _Brain, draft: Draft) -> WriteResult:
         return WriteResult(target["id"], False, decision)
     gist = None if draft.quarantine else _place_shared(brain, near, scope)
     ident = insert(brain, draft, scope, gist, decision)
+    kinds = {n.row["id"]: n.comparison.relation for n in near if n.row is not target}
     for other in decision.related_ids:
         if other in draft.related_ids:
             store.link(ident, other, "related", now, weight=1.0)
         else:
-            store.link(ident, other, decision.relation, now, eligible=1.0 - decision.novelty)
+            kind = kinds.get(other, decision.relation).replace("same", "similar")
+            store.link(ident, other, kind, now, eligible=1.0 - decision.novelty)
     return WriteResult(ident, True, decision)
 
 
@@ -5671,7 +5674,7 @@ _SET_LINK = """INSERT OR REPLACE INTO links(weight, eligible, touched_at, kind, 
 _SET_KIND = "UPDATE traces SET kind = ? WHERE id = ?"
 _SET_HEAD = "UPDATE traces SET valid_to = ?, superseded_by = ? WHERE id = ?"
 _KEPT = """kind strength reinforced_at updated_at reinforcements contexts used tags meta key pinned
-    source_url source_hash valid_to superseded_by""".split()
+    source_url source_hash valid_to superseded_by""".split()     # the last: see `_undo`
 _STATE = f"SELECT {', '.join(_KEPT)} FROM traces WHERE id = ?"
 _SET_STATE = f"UPDATE traces SET {' = ?, '.join(_KEPT)} = ? WHERE id = ?"
 _ACTS = {  # what is read of the row, how it is done, how it is undone, and in words
@@ -5893,7 +5896,8 @@ def _merge(brain: _Brain, rows: Mapping[int, sqlite3.Row]) -> tuple[int, int]:
 
 
 def _undo(brain: _Brain, sleep_id: int) -> tuple[int, list[str]]:
-    store, now, restored, left = brain.store, brain.clock(), 0, []
+    store, now, restored, left = brain.store, brain.clock(), 0, list[str]()
+    stay = set[int]()       # what was learned, and changed since: what it superseded stays so
     entry = store.row("SELECT undone_at FROM sleeps WHERE id = ?", sleep_id)
     if entry is None:
         raise NotFound(f"there is no sleep {sleep_id}; dream_log lists them")
@@ -5902,14 +5906,17 @@ def _undo(brain: _Brain, sleep_id: int) -> tuple[int, list[str]]:
              f": the rows before it are kept for the last {IMAGES_KEPT} sleeps and merges only")
     for act, key, before, after in store.rows("SELECT act, row_key, before, after FROM images "
                                               "WHERE sleep_id = ? AND act <> 'proposed' ORDER BY "
-                                              "act IN ('linked', 'learned', 'updated')", sleep_id):
+                                              "act IN ('linked', 'learned', 'updated'), act",
+                                              sleep_id):
         look, _, undo, _ = _ACTS[act]
-        ids = [int(part) for part in key.split(">")]
-        if list(store.row(look, *ids) or ()) == json.loads(after):
+        ids, then = [int(part) for part in key.split(">")], json.loads(after)
+        if list(store.row(look, *ids) or ()) == then and (
+                act != "updated" or then[-1] not in stay):
             store.supersede(undo, [(*json.loads(before), *ids)])
             restored += 1
         else:
             left.append(f"{act} {key} was changed since")
+            stay |= {*ids} if act == "learned" else set()
     store.run("UPDATE sleeps SET undone_at = ? WHERE id = ?", now, sleep_id)
     store.event(now, "undo", None, None, {"id": sleep_id, "restored": restored, "left": len(left)})
     return restored, left
@@ -6660,11 +6667,13 @@ class Hippocampus(_Brain):
                     0 <= time.time() - os.path.getmtime(path) < copy_after_s for path in newest):
                 self.store.backup("sleep", self.config.backups_keep)
             with self.store.reading():
-                turns, read_to = _turns_to_read(self)
+                (turns, read_to), epoch = _turns_to_read(self), self.store.meta("epoch")
             drafts = _proposed(self, turns, extractor, summariser)
             with self.store.writing():
-                learnt = _learnt(self, drafts)
-                self.store.set_meta("learned_to", read_to)
+                same = self.store.meta("epoch") == epoch    # else the next sleep reads them anew:
+                learnt = _learnt(self, drafts if same else ())  # one may have been forgotten
+                if same:
+                    self.store.set_meta("learned_to", read_to)
                 dream = _sleep(self, learnt)
         self.store.checkpoint()
         return dream
@@ -7238,6 +7247,10 @@ class CoreMemory:
             _require(scope_key(new.scope) in (GLOBAL, scope_key(self.scope)), f"{label}: "
                      f"scope={_shown(new.scope)}; blocks here are of {_shown(self.scope)} or "
                      f"'global'; open CoreMemory(hippo, {_shown(new.scope)}) for one of that scope")
+            _require(scope_key(new.scope) == scope_key(old.scope) or old.scope == GLOBAL
+                     or old == self._new(label, CORE.get(label, "")), f"{label}: the block of "
+                     f"{_shown(self.scope)} would stand over the global one, which "
+                     "CoreMemory(hippo) writes")
             _whole(new.limit, "limit", 10**7)
             new = new._replace(value=clean(new.value), description=clean(new.description),
                                metadata=_plain_data(new.metadata), read_only=bool(new.read_only))
