@@ -6155,6 +6155,8 @@ _MISCOUNTED = """SELECT 1 FROM (SELECT scope_id, kind, n FROM counts UNION ALL S
     kind, -1 FROM traces) GROUP BY scope_id, kind HAVING sum(n) <> 0"""
 _CHAINS = {"superseded_by": "traces in cycles of supersession", "prev_id": "traces in cycles of "
            "what was said before"}
+_REACHED = """SELECT (SELECT value FROM db_meta WHERE key = 'epoch'),
+    (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'events')"""
 _CHANGED = "texts that are not what was remembered"
 _SEPARATORS = re.compile("[\0- \"'\x7f]+")      # what FTS5 splits terms at
 
@@ -6228,6 +6230,13 @@ def problems_told(problems: Mapping[str, Sequence[int]]) -> list[str]:
     return [words if not ids else f"{len(ids)} {words}" + (
         f" (#{', #'.join(map(str, ids[:5]))}{', ...' * (len(ids) > 5)})" if any(ids) else "")
         for words, ids in problems.items()]
+
+
+def _went_on(copy: str, epoch: str | None, last: int) -> bool:
+    """Whether a copy of the same epoch (a restore begins another) has later events."""
+    with closing(sqlite3.connect(f"{_file_url(copy)}?mode=ro", uri=True)) as con:
+        there = con.execute(_REACHED).fetchone()
+        return bool(there[0] == epoch and there[1] > last)
 
 
 def _mended(store: TraceStore, copies: Sequence[str] = ()) -> list[str]:
@@ -6726,9 +6735,12 @@ class Hippocampus(_Brain):
 
     def check(self) -> list[str]:
         """Every broken invariant in words; an empty list when the store is sound."""
+        copies, bad = sound_copies(self.store.folder)
         with self.store.reading():
-            problems = problems_told(_problems(self.store))
-        return problems + sound_copies(self.store.folder)[1]
+            problems, here = problems_told(_problems(self.store)), self.store.rows(_REACHED)[0]
+        return problems + [f"{path!r} has later changes: those in a lost memory.db-wal are gone; "
+                           "`realmemory restore newest --yes` brings these back"
+                           for path in copies[:1] if _went_on(path, *here)] + bad
 
     # --- copies ---
 

@@ -5174,6 +5174,27 @@ def test_report_counts_what_happened(brains, clock, cli, tmp_path):
     assert "none yet" in rm.report_text(brains("empty").report())
 
 
+def test_check_tells_that_a_store_lost_its_wal_by_a_later_copy_and_a_restore_is_no_loss(alone):
+    with Hippocampus.open(alone) as hippo:
+        put(hippo, "The mast is made of oak")
+        early = hippo.backup()
+    kept = (alone / "memory.db").read_bytes()
+    with Hippocampus.open(alone) as hippo:
+        put(hippo, "Kelp grows by night")
+        late = hippo.backup()
+        assert hippo.check() == []
+    for left in alone.glob("memory.db*"):
+        left.unlink()
+    (alone / "memory.db").write_bytes(kept)
+    with Hippocampus.open(alone) as hippo:
+        problem, = hippo.check()
+        assert late in problem and "restore newest" in problem
+        hippo.restore(late)
+        assert hippo.check() == [] and said(hippo, "kelp grows")
+        hippo.restore(early)
+        assert hippo.check() == []
+
+
 @pytest.mark.parametrize("width", [44, 80, 160])
 def test_the_terminal_report_uses_the_width_it_has(width, hippo, cli, monkeypatch, alone):
     put(hippo, "Tar " * 90, "東京の港 " * 60, "short", scope="a yard with quite a long name, " * 5)
