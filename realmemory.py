@@ -5688,6 +5688,8 @@ _ACTS = {  # what is read of the row, how it is done, how it is undone, and in w
                 "UPDATE traces SET gist_id = ? WHERE id = ?", "{0} takes another place"),
     "learned": (_STATE, "", _SET_STATE, "learned {0}"),
     "updated": (_STATE, "", _SET_STATE, "updated {0}"),
+    "worded": ("SELECT max(id) FROM variants WHERE trace_id = ?", "",
+               "DELETE FROM variants WHERE id > ? AND trace_id = ?", "another wording of {0}"),
     "merged": ("SELECT valid_to, superseded_by FROM traces WHERE id = ?", _SET_HEAD, _SET_HEAD,
                "merged {0} into #{2}")}
 
@@ -5776,6 +5778,7 @@ def _learnt(brain: _Brain, drafts: Sequence[tuple[Draft, bool]]) -> dict[str, li
     store, now, created = brain.store, brain.clock(), list[int]()
     before: dict[int, list[object]] = {}
     places = dict(store.run(_PLACES).fetchall()) if drafts else {}
+    wording = store.value("SELECT coalesce(max(id), 0) FROM variants")
     for draft, heard in drafts:
         scope = store.scope_id(draft.scope, create=True) or 1
         near = neighbours(brain, draft, scope)
@@ -5807,7 +5810,9 @@ def _learnt(brain: _Brain, drafts: Sequence[tuple[Draft, bool]]) -> dict[str, li
         "learned": [((ident,), [gone.get(name, value) for name, value in zip(
             _KEPT, after[ident], strict=True)], after[ident]) for ident in created],
         "updated": [((ident,), was, after[ident]) for ident, was in before.items()
-                    if ident not in created and was != after[ident]]}
+                    if ident not in created and was != after[ident]],
+        "worded": [((ident,), [wording], [newest]) for ident, newest in store.rows(
+            "SELECT trace_id, max(id) FROM variants WHERE id > ? GROUP BY 1", wording)]}
 
 
 def _sleep(brain: _Brain, learnt: Mapping[str, list[_Change]]) -> Dream:
@@ -5912,7 +5917,12 @@ def _undo(brain: _Brain, sleep_id: int) -> tuple[int, list[str]]:
         ids, then = [int(part) for part in key.split(">")], json.loads(after)
         if list(store.row(look, *ids) or ()) == then and (
                 act != "updated" or then[-1] not in stay):
+            rows = store.traces(ids) if act == "worded" else {}
+            if rows:                    # their pointers are made anew
+                store.drop_traces(rows)
             store.supersede(undo, [(*json.loads(before), *ids)])
+            for ident, row in rows.items():
+                store.add_pointers(now, "reindex", row["scope_id"], ident, store.pointers_of(row))
             restored += 1
         else:
             left.append(f"{act} {key} was changed since")

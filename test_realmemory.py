@@ -5054,6 +5054,16 @@ def test_undo_leaves_one_current_memory_under_a_key_whose_successor_changed_sinc
     assert hippo.lookup("branch").memory_id == learnt
 
 
+def test_undo_takes_back_the_wording_that_sleep_took_a_known_fact_in(hippo):
+    fact, = put(hippo, "The lock expires after 3 hours", kind="semantic")
+    talk(hippo, None, "s", "how long does it hold?")
+    dream = hippo.consolidate(extractor=lambda turns: ["The lock expires after 180 minutes"])
+    assert hippo.variants(fact) == ["The lock expires after 180 minutes"]
+    assert dream.counts["worded"] == 1 and ids(hippo.recall("180 minutes").items) == [fact]
+    assert hippo.undo(dream.sleep_id)[1] == [] and hippo.check() == []
+    assert hippo.variants(fact) == [] and hippo.recall("180 minutes").abstained
+
+
 def test_what_is_forgotten_while_an_extractor_reads_it_does_not_come_back(hippo):
     secret, _ = talk(hippo, None, "s", "my hobby is falconry", "the mast is made of oak")
 
