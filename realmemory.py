@@ -4223,10 +4223,8 @@ def _source(given: Mapping[str, object]) -> dict[str, str | None]:
     """Who said a text and where, by name."""
     named: dict[str, str | None] = dict.fromkeys(("speaker", "session_id", "turn_id", "source_url"))
     for name, value in given.items():
-        if value is None and name in named:
-            continue
         _require(name in named, f"{name}={_shown(value)}; there are {', '.join(named)}")
-        named[name] = named_by(value, name) or None
+        named[name] = None if value is None else named_by(value, name) or None
     return named
 
 
@@ -4624,6 +4622,11 @@ def reinforce(brain: _Brain, row: sqlite3.Row, draft: Draft, decision: Decision)
     for other in draft.related_ids:
         store.link(ident, other, "related", now, weight=1.0)
     store.add_pointers(now, "reinforce", row["scope_id"], ident, pointers, _verdict(decision))
+
+
+def known_as(ident: int, why: str) -> WriteResult:
+    """The verdict on a text of which nothing new is kept."""
+    return WriteResult(ident, False, Decision("reinforce", ident, (), 0.0, 1.0, "same", why))
 
 
 def _verdict(decision: Decision) -> str:  # in the journal
@@ -5025,6 +5028,25 @@ def _linked(work: _Recall, hits: Sequence[_Hit], kept: Sequence[_Hit], k: int, f
     return strong, [hit for hit in linked if hit not in strong][:min(k, CONTEXT)]
 
 
+def _found(brain: _Brain, query: str, scopes: list[int], k: int, min_confidence: float | None,
+           options: Mapping[str, Any]) -> tuple[
+               _Recall, list[_Hit], dict[int, str], list[_Hit], float, float]:
+    """A recall, its hits, what speaks against each, the `k` best that pass, and the floors of a
+    hit's confidence and of the chance that the store knows an answer."""
+    for focus in (False, True):
+        work = _Recall(brain, query, scopes, focus=focus, **options)
+        hits = work.hits(k)
+        floor, sure = min_confidence or 0.0, 0.0
+        if min_confidence is None and brain.config.use_abstention:
+            floor = brain.config.item_floor * max((hit.confidence for hit in hits), default=0.0)
+            sure = brain.config.abstain_below
+        against = _refusals(hits, floor, sure)
+        kept = [hit for hit in hits if not against[hit.row["id"]]][:k]
+        if kept or not work.focusable:
+            break
+    return work, hits, against, kept, floor, sure
+
+
 def _recalled(brain: _Brain, query: str, *, k: int, scope: str | None, all_scopes: bool = False,
               min_confidence: float | None = None, budget_chars: int | None = None,
               log: bool = False, explain: bool = False, **filters: Any) -> RecallPacket:
@@ -5036,23 +5058,14 @@ def _recalled(brain: _Brain, query: str, *, k: int, scope: str | None, all_scope
     number_in(0.0 if min_confidence is None else min_confidence, "min_confidence", 0.0, 1.0)
     filters |= {name: epoch(filters[name], name) for name in ("as_of", "start", "end")
                 if filters.get(name) is not None}
-    started, config = time.perf_counter(), brain.config
+    started = time.perf_counter()
     with brain.store.reading():
         scopes = brain.store.visible(scope, all_scopes)
         if log:
             scopes = [one for one in brain.store.visible(scope, all_scopes, logs=True)
                       if one not in scopes]
-        for focus in (False, True):
-            work = _Recall(brain, storable(query), scopes, focus=focus, explain=explain, **filters)
-            hits = work.hits(k)
-            floor, sure = min_confidence or 0.0, 0.0    # of a hit, of the store knowing an answer
-            if min_confidence is None and config.use_abstention:
-                best = max((hit.confidence for hit in hits), default=0.0)
-                floor, sure = config.item_floor * best, config.abstain_below
-            against = _refusals(hits, floor, sure)
-            kept = [hit for hit in hits if not against[hit.row["id"]]][:k]
-            if kept or not work.focusable:
-                break
+        work, hits, against, kept, floor, sure = _found(
+            brain, storable(query), scopes, k, min_confidence, {"explain": explain, **filters})
         strong, beside = _linked(work, hits, kept, k, max(floor, 1e-9), sure)
         items = _within([work.item(hit) for hit in [*kept, *strong]], budget_chars)
         left = None if budget_chars is None else budget_chars - sum(len(i.text) for i in items)
@@ -5121,8 +5134,7 @@ def _within(items: Sequence[Item], budget: int | None) -> list[Item]:
 def _revise(brain: _Brain, row: sqlite3.Row, draft: Draft) -> WriteResult:
     store, old_id, scope, now = brain.store, row["id"], row["scope_id"], brain.clock()
     if draft.text == row["text"]:
-        return WriteResult(old_id, False, Decision("reinforce", old_id, (), 0.0, 1.0, "same",
-                                                   f"#{old_id} says just this: nothing to revise"))
+        return known_as(old_id, f"#{old_id} says just this: nothing to revise")
     _require(draft.origin in TRUSTED or row["origin"] not in TRUSTED, f"text of origin "
              f"{draft.origin!r} may not replace what {row['origin']!r} said in #{old_id}; remember "
              "it instead, without a key")
@@ -5160,10 +5172,9 @@ def keyed(brain: _Brain, draft: Draft, *, heard: bool = False) -> WriteResult:
     if row is None:
         return place(brain, draft)
     if draft.text == row["text"] and not _kept_apart(draft, row["scope_id"], row):
-        decision = Decision("reinforce", row["id"], (), 0.0, 1.0, "same",
-                            "said again under its key")
-        reinforce(brain, row, draft, decision)
-        return WriteResult(row["id"], False, decision)
+        result = known_as(row["id"], "said again under its key")
+        reinforce(brain, row, draft, result.decision)
+        return result
     _require(heard or draft.origin != "agent" or row["origin"] != "user", f"the user said "
              f"#{row['id']}, which stands under the key {draft.key!r}: revise #{row['id']}, write "
              "with origin='user' what the user says now, or write without a key")
@@ -5317,7 +5328,6 @@ _CHOSEN = f"""{SQL_TRACE} WHERE scope_id {SQL_IN.replace("?", ":scopes")}
         OR EXISTS(SELECT 1 FROM json_tree(t.meta) WHERE type = 'text' AND holds(atom))
         OR EXISTS(SELECT 1 FROM variants v WHERE trace_id = t.id AND v.origin <> '{CUE}'
         AND holds(v.text))) ORDER BY id"""
-_LOGS = "SELECT id FROM scopes WHERE log_of > 0"
 _FOLDABLE = Regex(r"\w*[^\W\x00-\x7f]\w*")  # a word that its index term does not spell
 FORGOTTEN = "[forgotten]"  # in place of the text where a tool's call or result quoted it
 
@@ -5497,7 +5507,7 @@ def _holding(brain: _Brain, rows: Mapping[int, sqlite3.Row], texts: Mapping[int,
     spoken = [ident for ident, row in rows.items() if not _is_tools(row)]
     every = quotes(rows)
     quoted = every if len(spoken) == len(rows) else quotes(spoken)
-    logs, elsewhere = {log[0] for log in store.rows(_LOGS)}, 0
+    logs, elsewhere = {row[0] for row in store.rows("SELECT id FROM scopes WHERE log_of > 0")}, 0
     owners = {row[0] for row in store.rows(
         f"SELECT coalesce(log_of, id) FROM scopes WHERE id {SQL_IN}",
         to_json([*{row["scope_id"] for row in rows.values()}]))} | {1}
@@ -6149,8 +6159,8 @@ _AUDIT = {  # what is wrong: the table, the rows in which it is, what a repair s
     "journal entries that can't be read": (
         "events", "data NOT NULL AND NOT json_valid(data)", "data = NULL"),
     "contexts that can't be read": ("contexts", "NOT json_valid(state)", ""),
-    "blocks whose metadata can't be read": ("blocks", "NOT json_valid(metadata)",
-                                            "metadata = '{}'"),
+    "blocks whose metadata can't be read": (
+        "blocks", "NOT json_valid(metadata)", "metadata = '{}'"),
     "sleeps whose counts can't be read": ("sleeps", "NOT json_valid(counts)", "counts = '{}'"),
     "changes of sleeps that can't be read": (
         "images", "NOT (json_valid(coalesce(before, '[]')) AND json_valid(coalesce(after, '[]')))",
@@ -6242,11 +6252,10 @@ def problems_told(problems: Mapping[str, Sequence[int]]) -> list[str]:
         for words, ids in problems.items()]
 
 
-def _went_on(copy: str, epoch: str | None, last: int) -> bool:
-    """Whether a copy of the same epoch (a restore begins another) has later events."""
-    with closing(sqlite3.connect(f"{_file_url(copy)}?mode=ro", uri=True)) as con:
-        there = con.execute(_REACHED).fetchone()
-        return bool(there[0] == epoch and there[1] > last)
+def _in_copy(path: str, sql: str, *parameters: object) -> list[Any]:
+    """The rows of a query of a sound copy."""
+    with closing(sqlite3.connect(f"{_file_url(path)}?mode=ro", uri=True)) as con:
+        return con.execute(sql, parameters).fetchall()
 
 
 def _mended(store: TraceStore, copies: Sequence[str] = ()) -> list[str]:
@@ -6289,10 +6298,9 @@ def _mended(store: TraceStore, copies: Sequence[str] = ()) -> list[str]:
 def _remembered(copies: Sequence[str], ident: int, whole: int) -> Iterator[tuple[str, str]]:
     """(text, path) of a trace in each copy that has it as its fingerprint says, newest first."""
     for path in copies:
-        with closing(sqlite3.connect(f"{_file_url(path)}?mode=ro", uri=True)) as con:
-            for text, in con.execute("SELECT text FROM traces WHERE id = ?", (ident,)):
-                if whole_of(content(text)) == whole:
-                    yield text, path
+        for text, in _in_copy(path, "SELECT text FROM traces WHERE id = ?", ident):
+            if whole_of(content(text)) == whole:
+                yield text, path
 
 
 def repair(folder: str, *, dry_run: bool = False,
@@ -6748,9 +6756,11 @@ class Hippocampus(_Brain):
         copies, bad = sound_copies(self.store.folder)
         with self.store.reading():
             problems, here = problems_told(_problems(self.store)), self.store.rows(_REACHED)[0]
-        return problems + [f"{path!r} has later changes: those in a lost memory.db-wal are gone; "
-                           "`realmemory restore newest --yes` brings these back"
-                           for path in copies[:1] if _went_on(path, *here)] + bad
+        return problems + [
+            f"{path!r} has later changes: those in a lost memory.db-wal are gone; `realmemory "
+            "restore newest --yes` brings these back" for path in copies[:1]
+            for epoch, last in _in_copy(path, _REACHED)     # a restore begins another epoch
+            if epoch == here[0] and last > here[1]] + bad
 
     # --- copies ---
 
@@ -6958,8 +6968,8 @@ def packet_text(packet: RecallPacket, *, why: bool = False, total: int = 24_000)
 def verdict_text(result: WriteResult) -> str:
     """A write's verdict in words."""
     d = result.decision
-    head = "Known already: reinforced" if d.action == "reinforce" else "Stored as"
-    head += f" #{result.memory_id}"
+    known = "Known already: reinforced" if d.action == "reinforce" else "Stored as"
+    head = f"{known} #{result.memory_id}"
     if d.action == "link" and d.target_id is not None:
         head += f", linked to #{d.target_id}"
     if d.relation in ("update", "contradiction") and d.action == "link":
@@ -7247,9 +7257,8 @@ class CoreMemory:
     def forget(self, label: str) -> Forgotten:
         """Remove the earlier values of a block for good; what it says now stays."""
         with self.hippo.writing():
-            store, scope = self.hippo.store, self.hippo.store.scope_id(self[label].scope)
-            texts = [row["before"] for row in store.rows(f"SELECT * {_EDITS}", scope, label)]
-            store.run(f"DELETE {_EDITS}", scope, label)
+            texts, store = self.edits(label), self.hippo.store
+            store.run(f"DELETE {_EDITS}", store.scope_id(self[label].scope), label)
         return self.hippo.erased(Forgotten(None, {"block_edits": len(texts)}, "", ()), texts)
 
     def _write(self, label: str, change: Callable[[Block], Block], expected: str | None = None, *,
@@ -7901,10 +7910,9 @@ class MainContext:
             said = store.value("SELECT turn_id FROM traces WHERE session_id = ? AND scope_id = ? "
                                "AND origin = 'user' ORDER BY id DESC", self.session_id,
                                store.log_id(store.scope_id(self.scope) or 0))
-        for ident in (row["id"] for row in read if echoed(text, [row["text"]])):
-            return WriteResult(ident, False, Decision(
-                "reinforce", ident, (), 0.0, 1.0, "same",
-                f"an echo of #{ident}, which was recalled here: nothing was written"))
+        if ident := next((row["id"] for row in read if echoed(text, [row["text"]])), None):
+            return known_as(
+                ident, f"an echo of #{ident}, which was recalled here: nothing was written")
         if not source_url:
             session_id = session_id or self.session_id
             turn_id = turn_id or (said if session_id == self.session_id else None)
