@@ -3167,7 +3167,8 @@ OPERATIONS: dict[str, Operation] = {
         lambda h, _: h.remember_many([f"Buoy {i} is lit for {i * 7} s" for i in range(3)])),
     "revise": Operation(lambda h, _: h.revise(2, "Sails are mended in May")),
     "reflect": Operation(lambda h, _: h.reflect([1, 2, 3], 1)),
-    "forget": Operation(lambda h, _: h.forget(1), again=False),
+    "forget": Operation(lambda h, _: h.forget(1), again=False, states=3,
+                        waits=True),  # the erasure of free pages
     "pin": Operation(lambda h, _: h.pin(3)),
     "merge": Operation(lambda h, _: h.merge([1, 3]), again=False),
     "sleep": Operation(lambda h, _: h.consolidate()),

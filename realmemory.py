@@ -2775,7 +2775,9 @@ class Store:
                               f"its owner, or chown it")
         if not plain and os.name != "nt" and mode & 0o002 and not mode & 0o1000:
             raise UnsafeStore(f"{path!r} can be changed by all; chmod 700 it, or give another")
-        if plain and status.st_nlink > 1:       # SQLite would keep a WAL for each name
+        if plain and status.st_nlink > 1 and not any(os.path.samefile(path, one) for one in
+                                                     kept_copies(self.folder, copies=False)):
+            # SQLite would keep a WAL for each name; a killed repair leaves its own second one
             raise UnsafeStore(f"{path!r} has a second name, a hard link; put a copy in its place")
         if plain and not self.read_only and mode & 0o077 and status.st_uid == me:
             os.chmod(path, mode & 0o700)
@@ -5468,7 +5470,8 @@ class Selection(Record):
                  f"origin={_shown(self.origin)}; give one of {', '.join(ORIGINS)}")
         _require(not (given and self.everything), "everything=True takes no "
                  f"{' or '.join(given)}: give one or the other")
-        return self if given or self.everything else None
+        return self._replace(source_url=clean(self.source_url), session_id=clean(
+            self.session_id)) if given or self.everything else None
 
     def found(self, store: TraceStore) -> tuple[list[int], dict[int, sqlite3.Row]]:
         """Ids of the scopes and rows of the traces, pinned ones included."""
@@ -6486,9 +6489,10 @@ class Hippocampus(_Brain):
         conversations; a pinned one that was only selected stays unless `pinned`.  Copies made
         before are named; with `backups` these, and all ever forgotten, leave the copies, too."""
         ids = id_list(memory_ids, "memory_ids")
-        what = Selection(query, origin, source_url, session_id, everything, clean(scope or GLOBAL),
+        scope_key(scope := scope or GLOBAL)
+        what = Selection(query, origin, source_url, session_id, everything, clean(scope),
                          all_scopes, pinned).checked()
-        _require(bool(ids) + (what is not None) + (backups and not ids and what is None) == 1,
+        _require(bool(ids) + (what is not None) == 1 or bool(backups and not ids and not what),
                  "forget: give ids, or else a query, an origin, a source, a session or everything")
         with self.store.reading():
             _require(all_scopes or not what or self.store.scope_id(what.scope) is not None,

@@ -289,7 +289,7 @@ CASES = {                           # kinds of faults that memories were reporte
     "brief": "how_many_more whole_documents closes_the_briefs brief_of_nothing",
     "poisoning": "planted_instructions endless_list planted_claim users_word looks_like_a_secret "
                  "poisoning_suite",
-    "secrets": "secret_never_reaches less_obvious_field looks_like_a_secret forgetting_leaves",
+    "secrets": "secret_never_reaches secrets_of_many_kinds looks_like_a_secret forgetting_leaves",
     "report": "loads_and_runs_nothing real_browser no_control_character large_store",
     "file system": "its_owner_alone no_namespace begin_with_a_dash whole_names owner_only",
     "schema": "newer_or_foreign same_moment without_fts5 migration_is_one",
