@@ -5930,9 +5930,8 @@ def _undo(brain: _Brain, sleep_id: int) -> tuple[int, list[str]]:
         ids, then = [int(part) for part in key.split(">")], json.loads(after)
         if list(store.row(look, *ids) or ()) == then and (
                 act != "updated" or then[-1] not in stay):
-            rows = store.traces(ids) if act == "worded" else {}
-            if rows:                    # their pointers are made anew
-                store.drop_traces(rows)
+            if rows := store.traces(ids if act == "worded" else ()):
+                store.drop_traces(rows)         # their pointers are made anew
             store.supersede(undo, [(*json.loads(before), *ids)])
             for ident, row in rows.items():
                 store.add_pointers(now, "reindex", row["scope_id"], ident, store.pointers_of(row))
@@ -6256,9 +6255,11 @@ def problems_told(problems: Mapping[str, Sequence[int]]) -> list[str]:
 
 
 def _in_copy(path: str, sql: str, *parameters: object) -> list[Any]:
-    """The rows of a query of a sound copy."""
-    with closing(sqlite3.connect(f"{_file_url(path)}?mode=ro", uri=True)) as con:
+    """The rows of a query of a sound copy; none where another process thinned it meanwhile."""
+    with suppress(sqlite3.Error), closing(
+            sqlite3.connect(f"{_file_url(path)}?mode=ro", uri=True)) as con:
         return con.execute(sql, parameters).fetchall()
+    return []
 
 
 def _mended(store: TraceStore, copies: Sequence[str] = ()) -> list[str]:

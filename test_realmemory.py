@@ -5205,6 +5205,11 @@ def test_check_tells_that_a_store_lost_its_wal_by_a_later_copy_and_a_restore_is_
         assert hippo.check() == []
 
 
+def test_a_copy_that_another_process_thins_while_check_runs_is_no_fault(hippo, monkeypatch):
+    monkeypatch.setattr(rm, "sound_copies", lambda folder: ([f"{folder}/backups/thinned.db"], []))
+    assert hippo.check() == []
+
+
 @pytest.mark.parametrize("width", [44, 80, 160])
 def test_the_terminal_report_uses_the_width_it_has(width, hippo, cli, monkeypatch, alone):
     put(hippo, "Tar " * 90, "東京の港 " * 60, "short", scope="a yard with quite a long name, " * 5)
