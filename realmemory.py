@@ -4054,10 +4054,11 @@ class _Brain:
             min(entry[4] for entry in entries)) for unit in json.loads(event["data"])["units"]}
         for at, op, scope_id, data, _ in entries:
             ids = data.get("ids", ())
-            rows = store.traces(ids)
+            rows = {ident: row for ident, row in store.traces(ids).items()
+                    if row["created_at"] <= at}     # else of a copy that was brought back since
             if op == "read":
-                self.mark_used(ids)
-            store.run_many("UPDATE traces SET shown = shown + 1 WHERE id = ?", [(i,) for i in ids])
+                self.mark_used(rows)
+            store.run_many("UPDATE traces SET shown = shown + 1 WHERE id = ?", [(i,) for i in rows])
             if len(rows) < len(ids) or (
                     gone and not gone.isdisjoint(map(unit_of, content(data.get("cue") or "")))):
                 data = {**data, "cue": None, "ids": list(rows)}
@@ -4206,10 +4207,8 @@ def _source(given: Mapping[str, object]) -> dict[str, str | None]:
     """Who said a text and where, by name."""
     named: dict[str, str | None] = dict.fromkeys(("speaker", "session_id", "turn_id", "source_url"))
     for name, value in given.items():
-        if value is None and name in named:
-            continue
         _require(name in named, f"{name}={_shown(value)}; there are {', '.join(named)}")
-        named[name] = named_by(value, name) or None
+        named[name] = None if value is None else named_by(value, name) or None
     return named
 
 
@@ -4391,11 +4390,13 @@ def place(brain: _Brain, draft: Draft) -> WriteResult:
         return WriteResult(target["id"], False, decision)
     gist = None if draft.quarantine else _place_shared(brain, near, scope)
     ident = insert(brain, draft, scope, gist, decision)
+    kinds = {n.row["id"]: n.comparison.relation for n in near if n.row is not target}
     for other in decision.related_ids:
         if other in draft.related_ids:
             store.link(ident, other, "related", now, weight=1.0)
         else:
-            store.link(ident, other, decision.relation, now, eligible=1.0 - decision.novelty)
+            kind = kinds.get(other, decision.relation).replace("same", "similar")
+            store.link(ident, other, kind, now, eligible=1.0 - decision.novelty)
     return WriteResult(ident, True, decision)
 
 
@@ -4605,6 +4606,11 @@ def reinforce(brain: _Brain, row: sqlite3.Row, draft: Draft, decision: Decision)
     for other in draft.related_ids:
         store.link(ident, other, "related", now, weight=1.0)
     store.add_pointers(now, "reinforce", row["scope_id"], ident, pointers, _verdict(decision))
+
+
+def known_as(ident: int, why: str) -> WriteResult:
+    """The verdict on a text of which nothing new is kept."""
+    return WriteResult(ident, False, Decision("reinforce", ident, (), 0.0, 1.0, "same", why))
 
 
 def _verdict(decision: Decision) -> str:  # in the journal
@@ -5006,6 +5012,25 @@ def _linked(work: _Recall, hits: Sequence[_Hit], kept: Sequence[_Hit], k: int, f
     return strong, [hit for hit in linked if hit not in strong][:min(k, CONTEXT)]
 
 
+def _found(brain: _Brain, query: str, scopes: list[int], k: int, min_confidence: float | None,
+           options: Mapping[str, Any]) -> tuple[
+               _Recall, list[_Hit], dict[int, str], list[_Hit], float, float]:
+    """A recall, its hits, what speaks against each, the `k` best that pass, and the floors of a
+    hit's confidence and of the chance that the store knows an answer."""
+    for focus in (False, True):
+        work = _Recall(brain, query, scopes, focus=focus, **options)
+        hits = work.hits(k)
+        floor, sure = min_confidence or 0.0, 0.0
+        if min_confidence is None and brain.config.use_abstention:
+            floor = brain.config.item_floor * max((hit.confidence for hit in hits), default=0.0)
+            sure = brain.config.abstain_below
+        against = _refusals(hits, floor, sure)
+        kept = [hit for hit in hits if not against[hit.row["id"]]][:k]
+        if kept or not work.focusable:
+            break
+    return work, hits, against, kept, floor, sure
+
+
 def _recalled(brain: _Brain, query: str, *, k: int, scope: str | None, all_scopes: bool = False,
               min_confidence: float | None = None, budget_chars: int | None = None,
               log: bool = False, explain: bool = False, **filters: Any) -> RecallPacket:
@@ -5017,23 +5042,14 @@ def _recalled(brain: _Brain, query: str, *, k: int, scope: str | None, all_scope
     number_in(0.0 if min_confidence is None else min_confidence, "min_confidence", 0.0, 1.0)
     filters |= {name: epoch(filters[name], name) for name in ("as_of", "start", "end")
                 if filters.get(name) is not None}
-    started, config = time.perf_counter(), brain.config
+    started = time.perf_counter()
     with brain.store.reading():
         scopes = brain.store.visible(scope, all_scopes)
         if log:
             scopes = [one for one in brain.store.visible(scope, all_scopes, logs=True)
                       if one not in scopes]
-        for focus in (False, True):
-            work = _Recall(brain, storable(query), scopes, focus=focus, explain=explain, **filters)
-            hits = work.hits(k)
-            floor, sure = min_confidence or 0.0, 0.0    # of a hit, of the store knowing an answer
-            if min_confidence is None and config.use_abstention:
-                best = max((hit.confidence for hit in hits), default=0.0)
-                floor, sure = config.item_floor * best, config.abstain_below
-            against = _refusals(hits, floor, sure)
-            kept = [hit for hit in hits if not against[hit.row["id"]]][:k]
-            if kept or not work.focusable:
-                break
+        work, hits, against, kept, floor, sure = _found(
+            brain, storable(query), scopes, k, min_confidence, {"explain": explain, **filters})
         strong, beside = _linked(work, hits, kept, k, max(floor, 1e-9), sure)
         items = _within([work.item(hit) for hit in [*kept, *strong]], budget_chars)
         left = None if budget_chars is None else budget_chars - sum(len(i.text) for i in items)
@@ -5102,8 +5118,7 @@ def _within(items: Sequence[Item], budget: int | None) -> list[Item]:
 def _revise(brain: _Brain, row: sqlite3.Row, draft: Draft) -> WriteResult:
     store, old_id, scope, now = brain.store, row["id"], row["scope_id"], brain.clock()
     if draft.text == row["text"]:
-        return WriteResult(old_id, False, Decision("reinforce", old_id, (), 0.0, 1.0, "same",
-                                                   f"#{old_id} says just this: nothing to revise"))
+        return known_as(old_id, f"#{old_id} says just this: nothing to revise")
     _require(draft.origin in TRUSTED or row["origin"] not in TRUSTED, f"text of origin "
              f"{draft.origin!r} may not replace what {row['origin']!r} said in #{old_id}; remember "
              "it instead, without a key")
@@ -5141,10 +5156,9 @@ def keyed(brain: _Brain, draft: Draft, *, heard: bool = False) -> WriteResult:
     if row is None:
         return place(brain, draft)
     if draft.text == row["text"] and not _kept_apart(draft, row["scope_id"], row):
-        decision = Decision("reinforce", row["id"], (), 0.0, 1.0, "same",
-                            "said again under its key")
-        reinforce(brain, row, draft, decision)
-        return WriteResult(row["id"], False, decision)
+        result = known_as(row["id"], "said again under its key")
+        reinforce(brain, row, draft, result.decision)
+        return result
     _require(heard or draft.origin != "agent" or row["origin"] != "user", f"the user said "
              f"#{row['id']}, which stands under the key {draft.key!r}: revise #{row['id']}, write "
              "with origin='user' what the user says now, or write without a key")
@@ -5298,7 +5312,6 @@ _CHOSEN = f"""{SQL_TRACE} WHERE scope_id {SQL_IN.replace("?", ":scopes")}
         OR EXISTS(SELECT 1 FROM json_tree(t.meta) WHERE type = 'text' AND holds(atom))
         OR EXISTS(SELECT 1 FROM variants v WHERE trace_id = t.id AND v.origin <> '{CUE}'
         AND holds(v.text))) ORDER BY id"""
-_LOGS = "SELECT id FROM scopes WHERE log_of > 0"
 _FOLDABLE = Regex(r"\w*[^\W\x00-\x7f]\w*")  # a word that its index term does not spell
 FORGOTTEN = "[forgotten]"  # in place of the text where a tool's call or result quoted it
 
@@ -5479,7 +5492,7 @@ def _holding(brain: _Brain, rows: Mapping[int, sqlite3.Row], texts: Mapping[int,
     spoken = [ident for ident, row in rows.items() if not _is_tools(row)]
     every = quotes(rows)
     quoted = every if len(spoken) == len(rows) else quotes(spoken)
-    logs, elsewhere = {log[0] for log in store.rows(_LOGS)}, 0
+    logs, elsewhere = {row[0] for row in store.rows("SELECT id FROM scopes WHERE log_of > 0")}, 0
     owners = {row[0] for row in store.rows(
         f"SELECT coalesce(log_of, id) FROM scopes WHERE id {SQL_IN}",
         to_json([*{row["scope_id"] for row in rows.values()}]))} | {1}
@@ -5656,7 +5669,7 @@ _SET_LINK = """INSERT OR REPLACE INTO links(weight, eligible, touched_at, kind, 
 _SET_KIND = "UPDATE traces SET kind = ? WHERE id = ?"
 _SET_HEAD = "UPDATE traces SET valid_to = ?, superseded_by = ? WHERE id = ?"
 _KEPT = """kind strength reinforced_at updated_at reinforcements contexts used tags meta key pinned
-    source_url source_hash valid_to superseded_by""".split()
+    source_url source_hash valid_to superseded_by""".split()     # the last: see `_undo`
 _STATE = f"SELECT {', '.join(_KEPT)} FROM traces WHERE id = ?"
 _SET_STATE = f"UPDATE traces SET {' = ?, '.join(_KEPT)} = ? WHERE id = ?"
 _ACTS = {  # what is read of the row, how it is done, how it is undone, and in words
@@ -5670,6 +5683,8 @@ _ACTS = {  # what is read of the row, how it is done, how it is undone, and in w
                 "UPDATE traces SET gist_id = ? WHERE id = ?", "{0} takes another place"),
     "learned": (_STATE, "", _SET_STATE, "learned {0}"),
     "updated": (_STATE, "", _SET_STATE, "updated {0}"),
+    "worded": ("SELECT max(id) FROM variants WHERE trace_id = ?", "",
+               "DELETE FROM variants WHERE id > ? AND trace_id = ?", "another wording of {0}"),
     "merged": ("SELECT valid_to, superseded_by FROM traces WHERE id = ?", _SET_HEAD, _SET_HEAD,
                "merged {0} into #{2}")}
 
@@ -5758,6 +5773,7 @@ def _learnt(brain: _Brain, drafts: Sequence[tuple[Draft, bool]]) -> dict[str, li
     store, now, created = brain.store, brain.clock(), list[int]()
     before: dict[int, list[object]] = {}
     places = dict(store.run(_PLACES).fetchall()) if drafts else {}
+    wording = store.value("SELECT coalesce(max(id), 0) FROM variants")
     for draft, heard in drafts:
         scope = store.scope_id(draft.scope, create=True) or 1
         near = neighbours(brain, draft, scope)
@@ -5789,7 +5805,9 @@ def _learnt(brain: _Brain, drafts: Sequence[tuple[Draft, bool]]) -> dict[str, li
         "learned": [((ident,), [gone.get(name, value) for name, value in zip(
             _KEPT, after[ident], strict=True)], after[ident]) for ident in created],
         "updated": [((ident,), was, after[ident]) for ident, was in before.items()
-                    if ident not in created and was != after[ident]]}
+                    if ident not in created and was != after[ident]],
+        "worded": [((ident,), [wording], [newest]) for ident, newest in store.rows(
+            "SELECT trace_id, max(id) FROM variants WHERE id > ? GROUP BY 1", wording)]}
 
 
 def _sleep(brain: _Brain, learnt: Mapping[str, list[_Change]]) -> Dream:
@@ -5878,7 +5896,8 @@ def _merge(brain: _Brain, rows: Mapping[int, sqlite3.Row]) -> tuple[int, int]:
 
 
 def _undo(brain: _Brain, sleep_id: int) -> tuple[int, list[str]]:
-    store, now, restored, left = brain.store, brain.clock(), 0, []
+    store, now, restored, left = brain.store, brain.clock(), 0, list[str]()
+    stay = set[int]()       # what was learned, and changed since: what it superseded stays so
     entry = store.row("SELECT undone_at FROM sleeps WHERE id = ?", sleep_id)
     if entry is None:
         raise NotFound(f"there is no sleep {sleep_id}; dream_log lists them")
@@ -5887,14 +5906,21 @@ def _undo(brain: _Brain, sleep_id: int) -> tuple[int, list[str]]:
              f": the rows before it are kept for the last {IMAGES_KEPT} sleeps and merges only")
     for act, key, before, after in store.rows("SELECT act, row_key, before, after FROM images "
                                               "WHERE sleep_id = ? AND act <> 'proposed' ORDER BY "
-                                              "act IN ('linked', 'learned', 'updated')", sleep_id):
+                                              "act IN ('linked', 'learned', 'updated'), act",
+                                              sleep_id):
         look, _, undo, _ = _ACTS[act]
-        ids = [int(part) for part in key.split(">")]
-        if list(store.row(look, *ids) or ()) == json.loads(after):
+        ids, then = [int(part) for part in key.split(">")], json.loads(after)
+        if list(store.row(look, *ids) or ()) == then and (
+                act != "updated" or then[-1] not in stay):
+            if rows := store.traces(ids if act == "worded" else ()):
+                store.drop_traces(rows)         # their pointers are made anew
             store.supersede(undo, [(*json.loads(before), *ids)])
+            for ident, row in rows.items():
+                store.add_pointers(now, "reindex", row["scope_id"], ident, store.pointers_of(row))
             restored += 1
         else:
             left.append(f"{act} {key} was changed since")
+            stay |= {*ids} if act == "learned" else set()
     store.run("UPDATE sleeps SET undone_at = ? WHERE id = ?", now, sleep_id)
     store.event(now, "undo", None, None, {"id": sleep_id, "restored": restored, "left": len(left)})
     return restored, left
@@ -6117,8 +6143,8 @@ _AUDIT = {  # what is wrong: the table, the rows in which it is, what a repair s
     "journal entries that can't be read": (
         "events", "data NOT NULL AND NOT json_valid(data)", "data = NULL"),
     "contexts that can't be read": ("contexts", "NOT json_valid(state)", ""),
-    "blocks whose metadata can't be read": ("blocks", "NOT json_valid(metadata)",
-                                            "metadata = '{}'"),
+    "blocks whose metadata can't be read": (
+        "blocks", "NOT json_valid(metadata)", "metadata = '{}'"),
     "sleeps whose counts can't be read": ("sleeps", "NOT json_valid(counts)", "counts = '{}'"),
     "changes of sleeps that can't be read": (
         "images", "NOT (json_valid(coalesce(before, '[]')) AND json_valid(coalesce(after, '[]')))",
@@ -6133,6 +6159,8 @@ _MISCOUNTED = """SELECT 1 FROM (SELECT scope_id, kind, n FROM counts UNION ALL S
     kind, -1 FROM traces) GROUP BY scope_id, kind HAVING sum(n) <> 0"""
 _CHAINS = {"superseded_by": "traces in cycles of supersession", "prev_id": "traces in cycles of "
            "what was said before"}
+_REACHED = """SELECT (SELECT value FROM db_meta WHERE key = 'epoch'),
+    (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'events')"""
 _CHANGED = "texts that are not what was remembered"
 _SEPARATORS = re.compile("[\0- \"'\x7f]+")      # what FTS5 splits terms at
 
@@ -6208,6 +6236,14 @@ def problems_told(problems: Mapping[str, Sequence[int]]) -> list[str]:
         for words, ids in problems.items()]
 
 
+def _in_copy(path: str, sql: str, *parameters: object) -> list[Any]:
+    """The rows of a query of a sound copy; none where another process thinned it meanwhile."""
+    with suppress(sqlite3.Error), closing(
+            sqlite3.connect(f"{_file_url(path)}?mode=ro", uri=True)) as con:
+        return con.execute(sql, parameters).fetchall()
+    return []
+
+
 def _mended(store: TraceStore, copies: Sequence[str] = ()) -> list[str]:
     """Rebuild in one transaction what is derivable, and drop what dangles; what was done with texts
     that are not what was remembered: taken from a copy that has it, or kept as they read."""
@@ -6248,10 +6284,9 @@ def _mended(store: TraceStore, copies: Sequence[str] = ()) -> list[str]:
 def _remembered(copies: Sequence[str], ident: int, whole: int) -> Iterator[tuple[str, str]]:
     """(text, path) of a trace in each copy that has it as its fingerprint says, newest first."""
     for path in copies:
-        with closing(sqlite3.connect(f"{_file_url(path)}?mode=ro", uri=True)) as con:
-            for text, in con.execute("SELECT text FROM traces WHERE id = ?", (ident,)):
-                if whole_of(content(text)) == whole:
-                    yield text, path
+        for text, in _in_copy(path, "SELECT text FROM traces WHERE id = ?", ident):
+            if whole_of(content(text)) == whole:
+                yield text, path
 
 
 def repair(folder: str, *, dry_run: bool = False,
@@ -6644,11 +6679,13 @@ class Hippocampus(_Brain):
                     0 <= time.time() - os.path.getmtime(path) < copy_after_s for path in newest):
                 self.store.backup("sleep", self.config.backups_keep)
             with self.store.reading():
-                turns, read_to = _turns_to_read(self)
+                (turns, read_to), epoch = _turns_to_read(self), self.store.meta("epoch")
             drafts = _proposed(self, turns, extractor, summariser)
             with self.store.writing():
-                learnt = _learnt(self, drafts)
-                self.store.set_meta("learned_to", read_to)
+                same = self.store.meta("epoch") == epoch    # else the next sleep reads them anew:
+                learnt = _learnt(self, drafts if same else ())  # one may have been forgotten
+                if same:
+                    self.store.set_meta("learned_to", read_to)
                 dream = _sleep(self, learnt)
         self.store.checkpoint()
         return dream
@@ -6701,9 +6738,14 @@ class Hippocampus(_Brain):
 
     def check(self) -> list[str]:
         """Every broken invariant in words; an empty list when the store is sound."""
+        copies, bad = sound_copies(self.store.folder)
         with self.store.reading():
-            problems = problems_told(_problems(self.store))
-        return problems + sound_copies(self.store.folder)[1]
+            problems, here = problems_told(_problems(self.store)), self.store.rows(_REACHED)[0]
+        return problems + [
+            f"{path!r} has later changes: those in a lost memory.db-wal are gone; `realmemory "
+            "restore newest --yes` brings these back" for path in copies[:1]
+            for epoch, last in _in_copy(path, _REACHED)     # a restore begins another epoch
+            if epoch == here[0] and last > here[1]] + bad
 
     # --- copies ---
 
@@ -6913,8 +6955,8 @@ def packet_text(packet: RecallPacket, *, why: bool = False, total: int = 24_000)
 def verdict_text(result: WriteResult) -> str:
     """A write's verdict in words."""
     d = result.decision
-    head = "Known already: reinforced" if d.action == "reinforce" else "Stored as"
-    head += f" #{result.memory_id}"
+    known = "Known already: reinforced" if d.action == "reinforce" else "Stored as"
+    head = f"{known} #{result.memory_id}"
     if d.action == "link" and d.target_id is not None:
         head += f", linked to #{d.target_id}"
     if d.relation in ("update", "contradiction") and d.action == "link":
@@ -7202,9 +7244,8 @@ class CoreMemory:
     def forget(self, label: str) -> Forgotten:
         """Remove the earlier values of a block for good; what it says now stays."""
         with self.hippo.writing():
-            store, scope = self.hippo.store, self.hippo.store.scope_id(self[label].scope)
-            texts = [row["before"] for row in store.rows(f"SELECT * {_EDITS}", scope, label)]
-            store.run(f"DELETE {_EDITS}", scope, label)
+            texts, store = self.edits(label), self.hippo.store
+            store.run(f"DELETE {_EDITS}", store.scope_id(self[label].scope), label)
         return self.hippo.erased(Forgotten(None, {"block_edits": len(texts)}, "", ()), texts)
 
     def _write(self, label: str, change: Callable[[Block], Block], expected: str | None = None, *,
@@ -7224,6 +7265,10 @@ class CoreMemory:
             _require(scope_key(new.scope) in (GLOBAL, scope_key(self.scope)), f"{label}: "
                      f"scope={_shown(new.scope)}; blocks here are of {_shown(self.scope)} or "
                      f"'global'; open CoreMemory(hippo, {_shown(new.scope)}) for one of that scope")
+            _require(scope_key(new.scope) == scope_key(old.scope) or old.scope == GLOBAL
+                     or old == self._new(label, CORE.get(label, "")), f"{label}: the block of "
+                     f"{_shown(self.scope)} would stand over the global one, which "
+                     "CoreMemory(hippo) writes")
             _whole(new.limit, "limit", 10**7)
             new = new._replace(value=clean(new.value), description=clean(new.description),
                                metadata=_plain_data(new.metadata), read_only=bool(new.read_only))
@@ -7852,10 +7897,9 @@ class MainContext:
             said = store.value("SELECT turn_id FROM traces WHERE session_id = ? AND scope_id = ? "
                                "AND origin = 'user' ORDER BY id DESC", self.session_id,
                                store.log_id(store.scope_id(self.scope) or 0))
-        for ident in (row["id"] for row in read if echoed(text, [row["text"]])):
-            return WriteResult(ident, False, Decision(
-                "reinforce", ident, (), 0.0, 1.0, "same",
-                f"an echo of #{ident}, which was recalled here: nothing was written"))
+        if ident := next((row["id"] for row in read if echoed(text, [row["text"]])), None):
+            return known_as(
+                ident, f"an echo of #{ident}, which was recalled here: nothing was written")
         if not source_url:
             session_id = session_id or self.session_id
             turn_id = turn_id or (said if session_id == self.session_id else None)

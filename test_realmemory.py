@@ -3371,6 +3371,21 @@ def test_a_sleep_that_cannot_make_its_copy_changes_nothing_and_says_why(hippo, a
     assert sql(alone, "SELECT count(*) FROM sleeps") == [(0,)]
 
 
+def test_a_recall_before_a_restore_marks_no_other_memory_of_the_same_id(hippo, clock, alone):
+    put(hippo, "The mast is made of oak")
+    copy = hippo.backup()
+    put(hippo, "The ferry leaves at nine")
+    assert hippo.recall("ferry leaves").items
+    with Hippocampus.open(alone, clock=clock) as other:
+        other.restore(copy)
+        clock.pass_days(1)
+        assert put(other, "Kelp grows by night") == [2]
+    put(hippo, "The rope is long")
+    assert sql(alone, "SELECT max(shown) FROM traces") == [(0,)]
+    assert sql(alone, "SELECT json_extract(data, '$.ids') FROM events WHERE op = 'recall'") == [
+        ("[]",)]
+
+
 def test_restore_brings_back_a_copy_under_open_brains(hippo, alone):
     kept, = put(hippo, "The pilot boards at buoy nine")
     copy = hippo.backup()
@@ -3661,6 +3676,15 @@ def test_equal_words_from_elsewhere_are_kept_beside_each_other(told, hippo):
     if "force_new" not in told:
         assert second.decision.action == "link" and first in second.decision.related_ids
         assert put(hippo, "The night ferry leaves at 21:15", **told) == [second.memory_id]
+
+
+def test_what_is_only_alike_is_not_told_as_outdated_beside_what_is_updated(hippo):
+    put(hippo, "The payment gateway listens on port 8443 of the host",
+        "The payment gateway of the host listens on whatever port ops choose")
+    update = hippo.remember("The payment gateway listens on port 9443 of the host").decision
+    assert (update.relation, update.related_ids) == ("update", (1, 2))
+    items = {item.memory_id: " ".join(item.why) for item in hippo.recall("payment gateway").items}
+    assert ["outdated" in items[ident] for ident in (1, 2)] == [True, False]
 
 
 def test_a_reinforcing_wording_is_kept_and_found(hippo, clock):
@@ -5069,6 +5093,40 @@ def test_undo_leaves_what_was_confirmed_since(hippo):
     assert hippo.lookup("user.name").pinned
 
 
+def test_undo_leaves_one_current_memory_under_a_key_whose_successor_changed_since(hippo):
+    hippo.remember("The deploy branch is main", key="branch", kind="semantic", origin="user")
+    talk(hippo, None, "s", "the deploy branch is trunk now")
+    dream = hippo.consolidate(extractor=lambda turns: [{"text": "The deploy branch is trunk",
+                                                        "key": "branch"}])
+    hippo.reflect(learnt := hippo.lookup("branch").memory_id, 0.4)
+    assert len(hippo.undo(dream.sleep_id)[1]) == 2 and hippo.check() == []
+    assert hippo.lookup("branch").memory_id == learnt
+
+
+def test_undo_takes_back_the_wording_that_sleep_took_a_known_fact_in(hippo):
+    fact, = put(hippo, "The lock expires after 3 hours", kind="semantic")
+    talk(hippo, None, "s", "how long does it hold?")
+    dream = hippo.consolidate(extractor=lambda turns: ["The lock expires after 180 minutes"])
+    assert hippo.variants(fact) == ["The lock expires after 180 minutes"]
+    assert dream.counts["worded"] == 1 and ids(hippo.recall("180 minutes").items) == [fact]
+    assert hippo.undo(dream.sleep_id)[1] == [] and hippo.check() == []
+    assert hippo.variants(fact) == [] and hippo.recall("180 minutes").abstained
+
+
+def test_what_is_forgotten_while_an_extractor_reads_it_does_not_come_back(hippo):
+    secret, _ = talk(hippo, None, "s", "my hobby is falconry", "the mast is made of oak")
+
+    def extract(turns):
+        if secret in ids(turns):
+            hippo.forget(secret)
+        return [turn.text for turn in turns]
+
+    hippo.consolidate(extractor=extract)
+    assert hippo.traces() == []
+    hippo.consolidate(extractor=extract)
+    assert [item.text for item in hippo.traces()] == ["the mast is made of oak"]
+
+
 def test_a_sleep_whose_images_are_gone_is_not_undone(hippo, monkeypatch):
     monkeypatch.setattr(rm, "IMAGES_KEPT", 2)
     for n in range(4):
@@ -5173,6 +5231,32 @@ def test_report_counts_what_happened(brains, clock, cli, tmp_path):
     put(hippo, *(f"Log {n} " + "tar " * 15_000 for n in range(5)), force_new=True)
     assert len(rm.report_text(hippo.report())) < 20_000
     assert "none yet" in rm.report_text(brains("empty").report())
+
+
+def test_check_tells_that_a_store_lost_its_wal_by_a_later_copy_and_a_restore_is_no_loss(alone):
+    with Hippocampus.open(alone) as hippo:
+        put(hippo, "The mast is made of oak")
+        early = hippo.backup()
+    kept = (alone / "memory.db").read_bytes()
+    with Hippocampus.open(alone) as hippo:
+        put(hippo, "Kelp grows by night")
+        late = hippo.backup()
+        assert hippo.check() == []
+    for left in alone.glob("memory.db*"):
+        left.unlink()
+    (alone / "memory.db").write_bytes(kept)
+    with Hippocampus.open(alone) as hippo:
+        problem, = hippo.check()
+        assert late in problem and "restore newest" in problem
+        hippo.restore(late)
+        assert hippo.check() == [] and said(hippo, "kelp grows")
+        hippo.restore(early)
+        assert hippo.check() == []
+
+
+def test_a_copy_that_another_process_thins_while_check_runs_is_no_fault(hippo, monkeypatch):
+    monkeypatch.setattr(rm, "sound_copies", lambda folder: ([f"{folder}/backups/thinned.db"], []))
+    assert hippo.check() == []
 
 
 @pytest.mark.parametrize("width", [44, 80, 160])
@@ -6423,6 +6507,16 @@ def test_a_block_of_another_scope_is_refused_with_the_way_to_write_it(hippo):
     with pytest.raises(rm.InvalidInput, match=r"scope='bank'.*CoreMemory\(hippo, 'bank'\)"):
         core.put("notes", value="x", scope="bank")
     assert core.put("notes", value="x", scope="global") == rm.CoreMemory(hippo, "bank")["notes"]
+
+
+def test_a_projects_block_does_not_overwrite_the_global_one_that_it_stands_over(hippo):
+    core = rm.CoreMemory(hippo, "shop")
+    rm.CoreMemory(hippo).put("notes", value="of all")
+    core.put("notes", value="of the shop", scope="shop")
+    with pytest.raises(rm.InvalidInput, match=r"over the global one.*CoreMemory\(hippo\)"):
+        core.put("notes", scope="global")
+    assert rm.CoreMemory(hippo)["notes"].value == "of all"
+    assert core.put("task", scope="global", value="audit").scope == "global"
 
 
 def test_only_a_live_record_of_the_archive_is_echoed(hippo, monkeypatch):
