@@ -778,8 +778,7 @@ def recorded_provider(name: str) -> HashingEmbedder | FastEmbedProvider:
     """The provider that made vectors under a recorded name, as far as a name can tell."""
     if name.startswith("fastembed:"):
         return FastEmbedProvider(name[10:].removesuffix("+e5"))
-    size = name.rpartition("-")[2]
-    return HashingEmbedder(*[int(size)] * (name.startswith("hashing-") and size.isdecimal()))
+    return HashingEmbedder(*map(int, re.findall(r"\Ahashing-.*-(\d{1,5})\Z", name)))
 
 
 def provider(embedder: object) -> EmbeddingProvider:
@@ -1750,9 +1749,12 @@ def clean(value: Any, key: str = "") -> Any:
         text, _ = redacted(storable(value))
         named = redacted(f"{key}={text}")[1] if key else ()
         return f"[redacted:{named[0]}]" if named and text == value else text
-    if isinstance(value, Mapping):
-        return {clean(str(k)): clean(v, f"{key[-60:]} {k}".strip()) for k, v in value.items()}
-    return [clean(v, key) for v in value] if isinstance(value, (list, tuple)) else value
+    try:
+        if isinstance(value, Mapping):
+            return {clean(str(k)): clean(v, f"{key[-60:]} {k}".strip()) for k, v in value.items()}
+        return [clean(v, key) for v in value] if isinstance(value, (list, tuple)) else value
+    except RecursionError:
+        raise InvalidInput(f"{_shown(value)} is nested too deep; give a flatter one") from None
 
 
 def one_line(text: str, limit: int = 0) -> str:
@@ -3864,6 +3866,7 @@ class Project(Record):
 
 def detect_project(given: str | None, folder: str, environ: Mapping[str, str]) -> Project:
     """The project named by an argument or the environment, else the enclosing git repository."""
+    _require(isinstance(given, str | None), f"project={_shown(given)} is no name")
     for name, how in ((given, "--project"),
                       (environ.get("REALMEMORY_PROJECT"), "REALMEMORY_PROJECT")):
         if name and name.strip():
@@ -4014,7 +4017,7 @@ class _Brain:
             chosen = recorded_provider(recorded)
             if chosen.name != recorded:
                 raise ModelMissing(f"{self.store.path!r} was written with the embedder "
-                                   f"{recorded!r}; pass it to Hippocampus.open(embedder=...)")
+                                   f"{_shown(recorded)}; pass it to Hippocampus.open(embedder=...)")
             self._embedder = chosen
         return self._embedder
 
@@ -4130,6 +4133,8 @@ def brain_folder(path: str, namespace: str | None) -> str:
     except OSError as error:
         raise InvalidInput(f"path={_shown(path)}: the working directory is gone; give a path from "
                            "the root") from error
+    _require(len(path.encode("utf-8", "replace")) <= 440, f"path={_shown(path)} has more than 440 "
+             "bytes; SQLite takes no more for a store with its copies")
     if not namespace:
         return path
     _require(isinstance(namespace, str) and len(namespace.encode("utf-8", "replace")) <= 100
@@ -4168,6 +4173,11 @@ def listed(values: object, name: str) -> list[Any]:
     """A list of an iterable, or of one text; InvalidInput for the rest."""
     _require(isinstance(values, Iterable), f"{name}={_shown(values)} is no list")
     return [values] if isinstance(values, str) else [*values]       # type: ignore[misc]
+
+
+def function_given(value: object, name: str) -> None:
+    """Nothing, or raises InvalidInput for what can't be called, None apart."""
+    _require(value is None or callable(value), f"{name}={_shown(value)} is no function")
 
 
 def tag_list(tags: Iterable[str]) -> tuple[str, ...]:
@@ -5466,7 +5476,8 @@ class Selection(Record):
                  f"origin={_shown(self.origin)}; give one of {', '.join(ORIGINS)}")
         _require(not (given and self.everything), "everything=True takes no "
                  f"{' or '.join(given)}: give one or the other")
-        return self if given or self.everything else None
+        return self._replace(**{name: storable(value) for name, value in given.items()}) if (
+            given or self.everything) else None
 
     def found(self, store: TraceStore) -> tuple[list[int], dict[int, sqlite3.Row]]:
         """Ids of the scopes and rows of the traces, pinned ones included."""
@@ -5646,7 +5657,7 @@ def forget_chosen(brain: _Brain, named: Mapping[int, sqlite3.Row], what: Selecti
         gone, blind, texts = forget_traces(brain, rows, what.query if what else None)
         if store.has_fts:  # its terms leave the file with a merge
             store.run("INSERT INTO heard_terms(heard_terms) VALUES('optimize')")
-    store.set_meta("unerased", 1 + int(store.meta("unerased", "0")))
+    store.set_meta("unerased", 1 + store.mark("unerased"))
     if what and what.everything:
         for scope in scopes:
             for sql in _OF_SCOPE:
@@ -6359,6 +6370,7 @@ class Hippocampus(_Brain):
         _require(isinstance(config, MemoryConfig), f"config={_shown(config)} is no MemoryConfig")
         config.checked()
         number_in(timeout_s, "timeout_s", 0, 1e6)
+        function_given(clock, "clock")
         folder = brain_folder(path_given(path), namespace)
         hippo = cls(TraceStore(folder, config, read_only=read_only, timeout_s=timeout_s), config,
                     clock or time.time)
@@ -6466,7 +6478,7 @@ class Hippocampus(_Brain):
         ids = id_list(memory_ids, "memory_ids")
         what = Selection(query, origin, source_url, session_id, everything, clean(scope or GLOBAL),
                          all_scopes, pinned).checked()
-        _require(bool(ids) + (what is not None) + (backups and not ids and what is None) == 1,
+        _require(bool(ids) + (what is not None) + bool(backups and not ids and what is None) == 1,
                  "forget: give ids, or else a query, an origin, a source, a session or everything")
         with self.store.reading():
             _require(all_scopes or not what or self.store.scope_id(what.scope) is not None,
@@ -6532,7 +6544,7 @@ class Hippocampus(_Brain):
         store = self.store
         sweep(store.folder, os.path.join(store.folder, "backups"))
         with store.reading():
-            owed = int(store.meta("unerased", "0"))  # times since this last was done
+            owed = store.mark("unerased")       # times since this last was done
         done = store.checkpoint(texts, vacuum=owed > bool(texts))
         with suppress(StoreError):
             if owed if done else owed < 2:
@@ -6742,7 +6754,8 @@ class Hippocampus(_Brain):
     def restore(self, path: str) -> str:
         """Bring a copy back, after copying the present state; the path of that safety copy."""
         if not os.path.isfile(path_given(path)):
-            raise NotFound(f"there is no copy {path!r}; `realmemory restore --list` names them")
+            raise NotFound(f"there is no copy {_shown(path, 500)}; `realmemory restore --list` "
+                           "names them")
         self._waiting.clear()  # its ids may mean other traces there
         safety = self.store.backup("before-restore", 0)
         self.store.restore(path)
@@ -6758,6 +6771,7 @@ class Hippocampus(_Brain):
         `progress(done, of)`.
         """
         chosen, store = self.embedder if embedder is None else provider(embedder), self.store
+        function_given(progress, "progress")
         chosen.embed("dimension")
         with store.reading():
             moves = self._other_than(chosen)
@@ -8196,6 +8210,7 @@ def checked_arguments(tool: Tool, given: Mapping[str, Any]) -> dict[str, Any]:
     maximum is cut to it.  Raises InvalidInput that names the argument and the way out.
     """
     checked: dict[str, Any] = {}
+    _require(isinstance(given, Mapping), f"arguments={_shown(given)} is no object")
     for name, schema in tool.properties.items():
         value, kind = given.get(name), schema["type"]
         said = f"{name}={_shown(value)} is not a "
@@ -8209,8 +8224,9 @@ def checked_arguments(tool: Tool, given: Mapping[str, Any]) -> dict[str, Any]:
             _require(isinstance(words, list), said + "list of texts")
             checked[name] = [str(word) for word in words]
         else:
-            text = str(value).strip().removeprefix("#")
-            _require(isinstance(value, (str, int, float)) and not isinstance(value, bool) and (
+            plain = type(value) in (str, float) or type(value) is int and abs(value) < 2**63
+            text = (str(value) if plain else "").strip().removeprefix("#")
+            _require(plain and (
                 kind == "string" or re.fullmatch(r"[-+]?\d{1,18}(\.\d{1,18})?", text) is not None),
                      f"{said}plain {kind.replace('string', 'text')}")
             checked[name] = str(value) if kind == "string" else float(text)
@@ -8325,7 +8341,9 @@ def run_agent(model: Callable[[list[dict[str, Any]], list[dict[str, Any]]], Any]
     after `max_steps` the run stops.  A reply without an answer is sent back once, then the run
     stops; an answer that used recalled records and cites none is sent back once, then taken.
     """
+    _require(isinstance(tools, Mapping | None), f"tools={_shown(tools)}: give functions by name")
     own, used, trace, sent_back = dict(tools or {}), set[int](), list[str](), set[str]()
+    _require(callable(model), f"model={_shown(model)} is no function")
     _whole(max_steps, "max_steps", 10**6)
     _require(all(map(callable, own.values())), f"tools={_shown(own)}: give functions by name")
     listed = [tool.schema for tool in CONTEXT_TOOLS if tool.name not in own] + [
@@ -8495,6 +8513,7 @@ _FACTS = ("The API gateway listens on port 8443 behind the load balancer",
 
 def scripted(steps: Iterable[Any]) -> Callable[[Any, Any], Any]:
     """A model that returns the steps one by one; a step may be a function of the messages."""
+    _require(isinstance(steps, Iterable), f"steps={_shown(steps)} is no list")
     script = iter(steps)
 
     def model(messages: list[dict[str, Any]], _tools: Any) -> Any:
@@ -8591,6 +8610,11 @@ _FILE_COMMANDS = {"view": "path", "create": "path file_text", "str_replace": "pa
                   "rename": "old_path new_path"}
 
 
+def _head(value: object) -> str:
+    """A text as the contract repeats it, without its end where it is long."""
+    return value if isinstance(value, str) and len(value) <= 500 else _shown(value, 500)
+
+
 def _file_path(path: str) -> str:
     """A path under /memories without dots and doubled slashes; InvalidInput outside it.
 
@@ -8599,15 +8623,15 @@ def _file_path(path: str) -> str:
     """
     from posixpath import normpath
     _require(isinstance(path, str) and path.startswith(_FILES),
-             f"Path must start with {_FILES}, got: "
-             f"{path if isinstance(path, str) else _shown(path)}")
+             f"Path must start with {_FILES}, got: {_head(path)}")
     found = normpath(f"{_FILES}/{path[len(_FILES):]}")
-    _require(f"{found}/".startswith(f"{_FILES}/"), f"Path {path} would escape {_FILES} directory")
+    _require(f"{found}/".startswith(f"{_FILES}/"), f"Path {_head(path)} would escape {_FILES} "
+             "directory")
     _require(not _CONTROL.search(found) and "\n" not in found, f"Path {_shown(path)} has control "
              "characters; give a plain name")
     parts = found.count("/")
-    _require(len(found) <= PATH_CHARS and parts <= PATH_DEPTH, f"Path {_shown(path)} has {parts} "
-             f"parts and {len(found):,} characters; the limits are {PATH_DEPTH} and {PATH_CHARS:,}")
+    _require(len(path) <= PATH_CHARS and parts <= PATH_DEPTH, f"Path {_shown(path)} has {parts} "
+             f"parts and {len(path):,} characters; the limits are {PATH_DEPTH} and {PATH_CHARS:,}")
     return str(clean(found))
 
 
@@ -8649,9 +8673,12 @@ class MemoryFiles:
     def call(self, command: Mapping[str, Any]) -> str:
         """The reply to {"command": "view", "path": ...}; raises InvalidInput or NotFound with the
         contract's text."""
-        name, told = str(command.get("command")), {}
+        told: dict[str, Any] = {}
         try:
-            _require(name in _FILE_COMMANDS, f"Unknown command: {name}")
+            _require(isinstance(command, Mapping), f"command={_shown(command)} is no object")
+            name: Any = command.get("command")
+            _require(isinstance(name, str) and name in _FILE_COMMANDS,
+                     f"Unknown command: {_head(name)}")
             for field in _FILE_COMMANDS[name].split():
                 value = told[field] = command.get(field)
                 _require(type(value) is (int if field == "insert_line" else str),
@@ -8701,10 +8728,11 @@ class MemoryFiles:
             _require(isinstance(old_str, str) and isinstance(new_str, str),
                      f"old_str={_shown(old_str)} and new_str={_shown(new_str)} are texts")
             places = places_of(old_str, text)
-            _require(bool(places), f"No replacement was performed, old_str `{old_str}` did not "
-                     f"appear verbatim in {path}.")
+            _require(bool(places), f"No replacement was performed, old_str `{_head(old_str)}` did "
+                     f"not appear verbatim in {path}.")
             _require(text.count(old_str) == 1, "No replacement was performed. Multiple occurrences "
-                     f"of old_str `{old_str}` in lines: {', '.join(map(str, places))}. "
+                     f"of old_str `{_head(old_str)}` in lines: "
+                     f"{_head(', '.join(map(str, places)))}. "
                      "Please ensure it is unique")
             lines = self._save(blocks, at, text.replace(old_str, new_str)).split("\n")
         first = max(1, places[0] - 2)
@@ -8847,7 +8875,8 @@ class AgentSession:
     async def get_items(self, limit: int | None = None) -> list[Any]:
         """The items, of which the newest `limit` (or the settings' one), oldest first."""
         limit = getattr(self.session_settings, "limit", None) if limit is None else limit
-        rows = await _aside(self._rows, -1 if limit is None else limit)
+        limit = -1 if limit is None else _whole(limit, "limit", 2**31, -2**31)
+        rows = await _aside(self._rows, limit)
         return [json.loads(row["item"]) for row in reversed(rows)]
 
     async def add_items(self, items: list[Any]) -> None:
@@ -8872,7 +8901,7 @@ class AgentSession:
 
     def _add(self, items: Iterable[Any]) -> None:
         drafts = []
-        for item in items:
+        for item in listed(items, "items"):
             _require(isinstance(item, Mapping), f"add_items: {_shown(item)} is no mapping")
             role, text, about = _said_in(item)
             draft = draft_of(self.hippo, text[:MAX_TEXT_CHARS], logged=True, scope=self.scope,
@@ -8946,7 +8975,7 @@ class LangGraphStore:
         run = {"GetOp": self._get, "SearchOp": self._search, "PutOp": put,
                "ListNamespacesOp": self._namespaces}
         results: list[Any] = []
-        for op in ops:
+        for op in listed(ops, "ops"):
             _require(type(op).__name__ in run, f"Unknown operation type: {type(op)}")
             results.append(run[type(op).__name__](op))
         if puts:
@@ -8957,7 +8986,7 @@ class LangGraphStore:
 
     async def abatch(self, ops: Iterable[Any]) -> list[Any]:
         """The same, outside the event loop."""
-        return list(await _aside(self.batch, list(ops)))
+        return list(await _aside(self.batch, ops))
 
     def _rows(self, start: str, end: str) -> list[sqlite3.Row]:
         """Current items whose key begins with `start` and goes on below `end`, in order."""
@@ -10016,8 +10045,9 @@ def _json_of(text: str | bytes, what: str = "it") -> Any:
 def source_of(path: str) -> Source:
     """A regular file of text within the limits, as a source; else InvalidInput."""
     if not os.path.isfile(path):
-        raise NotFound(f"there is no regular file and no folder {path!r}")
-    size = os.path.getsize(path)
+        raise NotFound(f"there is no regular file and no folder {_shown(path, 500)}")
+    if not (size := os.path.getsize(path)):     # to read one of /proc may wait for ever
+        return Source(path)
     with open(path, "rb") as file:
         first = None
         with suppress(InvalidInput):    # a line alone is skipped
@@ -10041,12 +10071,14 @@ def files_in(folder: str) -> Iterator[str]:
     """Paths of a folder's files, sorted: no hidden ones, and no link, that might lead out of it."""
     n = 0
     for place, folders, names in os.walk(folder):
+        n += 1
         folders[:] = sorted(name for name in folders if name[0] not in "._" and name not in (
             "node_modules", "venv", "build", "dist", "target"))
         for path in (os.path.join(place, name) for name in sorted(names) if name[0] != "."):
             if os.path.isfile(path) and not os.path.islink(path):
                 n += 1
-                _require(n <= IMPORT_FILES, f"{folder!r} holds more than {IMPORT_FILES:,} files")
+                _require(n <= IMPORT_FILES, f"{folder!r} holds more than {IMPORT_FILES:,} files "
+                         "and folders; import its parts, one after the other")
                 yield path
 
 
@@ -10739,6 +10771,7 @@ def import_from(hippo: Hippocampus, path: str, *, format: str | None = None,
     """
     _require(format in (None, *FORMATS), f"format={_shown(format)}; there are {', '.join(FORMATS)}")
     path = path_given(path)
+    function_given(progress, "progress")
     if dry_run:
         import tempfile
         with tempfile.TemporaryDirectory(prefix="realmemory-dry-") as folder:
@@ -10765,8 +10798,9 @@ def import_from(hippo: Hippocampus, path: str, *, format: str | None = None,
 def _taken(intakes: dict[str, _Intake], path: str, named: str | None,
            made: Callable[[str], _Intake]) -> Iterator[Verdict]:
     """The verdicts on a file, or on the files of a folder and those that are gone from it."""
-    folder, inside = os.path.isdir(path), os.path.join(os.path.abspath(path), "")
-    for one in files_in(path) if folder else [path]:
+    folder = os.path.isdir(path)
+    inside = os.path.join(os.path.abspath(path), "") if folder else path
+    for one in [*files_in(path)] if folder else [path]:     # all or, over the limit, none
         try:
             source = source_of(one)
             _require(clean(one) == one, f"{one!r} has a name that can't be kept; rename it")
@@ -10799,13 +10833,18 @@ def export_to(hippo: Hippocampus, output: str | None, *, format: str = "realmemo
              f"format={_shown(format)} can't be written; there are {', '.join(writers)}")
     _require(bool(output) or format != "claude",
              "the format 'claude' is a folder of files; name it by --output")
+    output, ids = path_given(output) if output else "", id_list(scopes, "scopes")
     with hippo.store.reading():
-        pieces = writers[format](hippo, scopes or hippo.store.visible(scope, False, logs=True),
+        pieces = writers[format](hippo, ids or hippo.store.visible(scope, False, logs=True),
                                  scope or GLOBAL)
-        if format == "claude":
-            _write_folder(path_given(output), dict(pieces))
-        elif output:
-            _write_file(path_given(output), map(escaped_json, pieces))
+        try:
+            if format == "claude":
+                _write_folder(output, dict(pieces))
+            elif output:
+                _write_file(output, map(escaped_json, pieces))
+        except OSError as error:
+            raise StoreError(f"{_shown(output, 500)} can't be written ({error.strerror}); give "
+                             "another place") from error
         return output or "".join(map(escaped_json, pieces))
 
 
@@ -11060,7 +11099,7 @@ def call_tool(desk: Callable[[], Desk], name: object, given: object,
 
 def _print_error(message: str) -> None:
     """One line on stderr: stdout is for answers."""
-    print(f"realmemory: {one_line(message, 500)}", file=sys.stderr)
+    print(f"realmemory: {one_line(message, 1_000)}", file=sys.stderr)
 
 
 class _RpcError(Exception):
@@ -12025,7 +12064,7 @@ def http_token(path: str | None) -> str:
     """The bearer token of a file, else of REALMEMORY_TOKEN, else ""."""
     token = os.environ.get("REALMEMORY_TOKEN", "")
     if path is not None:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8", errors="replace") as file:
             token = file.read(4_096).strip()
     _require(not (token or path is not None) or bool(re.fullmatch(r"[!-~]{16,}", token)),
              "the token must be 16 or more letters, digits or signs of ASCII without spaces")
@@ -12129,6 +12168,14 @@ def _folder(options: Any) -> str:
     return folder
 
 
+def _here() -> str:
+    """The project's folder, around the working directory."""
+    try:
+        return project_root(os.getcwd())
+    except OSError as error:
+        raise InvalidInput("the working directory is gone; go to another one") from error
+
+
 def _own_place(options: Any) -> list[str]:
     """The words that tell a client's command of a store that is not at the default place."""
     own = options.path or options.namespace or "REALMEMORY_HOME" in os.environ
@@ -12206,7 +12253,7 @@ def _cmd_report(desk: Desk, given: Mapping[str, Any]) -> Answer:
 
 def _cmd_doctor(call: _Call) -> Answer:
     found = findings(_folder(call.options), os.environ,
-                     client_states(project_root(os.getcwd()), _own_place(call.options)))
+                     client_states(_here(), _own_place(call.options)))
     lines = [f"{one.state:<8} {one_line(one.what):<12} {one_line(one.found)}"
              + f"\n{'':<21} {one_line(one.todo)}" * bool(one.todo) for one in found]
     many = {state: sum(one.state == state for one in found) for state in STATES}
@@ -12233,7 +12280,7 @@ def _cmd_serve(call: _Call) -> Answer:
 def _cmd_install(call: _Call) -> Answer:
     """Wire a client, or take it out; without a name, what is found on this machine."""
     o, brain, home = call.options, _folder(call.options), _own_place(call.options)
-    folder = project_root(os.getcwd())
+    folder = _here()
     if not o.client:
         states = client_states(folder, home)
         return Answer(states, "\n".join(
@@ -12676,7 +12723,7 @@ def _failed(error: BaseException, hook_like: bool, options: Any) -> int:
                                  f"--repair` says what can be mended ({error})")
         except RealMemoryError:
             raise error from None
-    _print_error(str(error))
+    _print_error(re.sub(r"^\[\w+ \d+\] ", "", str(error)))       # of an OSError
     return 1
 
 
