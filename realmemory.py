@@ -10046,8 +10046,7 @@ def source_of(path: str) -> Source:
     """A regular file of text within the limits, as a source; else InvalidInput."""
     if not os.path.isfile(path):
         raise NotFound(f"there is no regular file and no folder {_shown(path, 500)}")
-    if not (size := os.path.getsize(path)):     # to read one of /proc may wait for ever
-        return Source(path)
+    size = os.path.getsize(path)
     with open(path, "rb") as file:
         first = None
         with suppress(InvalidInput):    # a line alone is skipped
@@ -10071,15 +10070,14 @@ def files_in(folder: str) -> Iterator[str]:
     """Paths of a folder's files, sorted: no hidden ones, and no link, that might lead out of it."""
     n = 0
     for place, folders, names in os.walk(folder):
-        n += 1
         folders[:] = sorted(name for name in folders if name[0] not in "._" and name not in (
             "node_modules", "venv", "build", "dist", "target"))
-        for path in (os.path.join(place, name) for name in sorted(names) if name[0] != "."):
-            if os.path.isfile(path) and not os.path.islink(path):
-                n += 1
-                _require(n <= IMPORT_FILES, f"{folder!r} holds more than {IMPORT_FILES:,} files "
-                         "and folders; import its parts, one after the other")
-                yield path
+        paths = [path for name in sorted(names) if name[0] != "." and os.path.isfile(
+            path := os.path.join(place, name)) and not os.path.islink(path)]
+        n += 1 + len(paths)
+        _require(n <= IMPORT_FILES, f"{folder!r} holds more than {IMPORT_FILES:,} files and "
+                 "folders; import its parts, one after the other")
+        yield from paths
 
 
 # --- readers: a note is what `draft_of` takes, with an id, an end and what else is told `about` it
@@ -10802,6 +10800,8 @@ def _taken(intakes: dict[str, _Intake], path: str, named: str | None,
     inside = os.path.join(os.path.abspath(path), "") if folder else path
     for one in [*files_in(path)] if folder else [path]:     # all or, over the limit, none
         try:
+            _require(bool(named) or not folder or os.path.getsize(one) > 0,
+                     f"{one!r} is empty")       # in /proc, to read it may wait for ever
             source = source_of(one)
             _require(clean(one) == one, f"{one!r} has a name that can't be kept; rename it")
             name = named or next((name for name, row in FORMATS.items() if row.fits(source)), "")
@@ -12168,14 +12168,6 @@ def _folder(options: Any) -> str:
     return folder
 
 
-def _here() -> str:
-    """The project's folder, around the working directory."""
-    try:
-        return project_root(os.getcwd())
-    except OSError as error:
-        raise InvalidInput("the working directory is gone; go to another one") from error
-
-
 def _own_place(options: Any) -> list[str]:
     """The words that tell a client's command of a store that is not at the default place."""
     own = options.path or options.namespace or "REALMEMORY_HOME" in os.environ
@@ -12253,7 +12245,7 @@ def _cmd_report(desk: Desk, given: Mapping[str, Any]) -> Answer:
 
 def _cmd_doctor(call: _Call) -> Answer:
     found = findings(_folder(call.options), os.environ,
-                     client_states(_here(), _own_place(call.options)))
+                     client_states(project_root(brain_folder(".", None)), _own_place(call.options)))
     lines = [f"{one.state:<8} {one_line(one.what):<12} {one_line(one.found)}"
              + f"\n{'':<21} {one_line(one.todo)}" * bool(one.todo) for one in found]
     many = {state: sum(one.state == state for one in found) for state in STATES}
@@ -12280,7 +12272,7 @@ def _cmd_serve(call: _Call) -> Answer:
 def _cmd_install(call: _Call) -> Answer:
     """Wire a client, or take it out; without a name, what is found on this machine."""
     o, brain, home = call.options, _folder(call.options), _own_place(call.options)
-    folder = _here()
+    folder = project_root(brain_folder(".", None))
     if not o.client:
         states = client_states(folder, home)
         return Answer(states, "\n".join(
