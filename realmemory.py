@@ -3403,8 +3403,7 @@ def private_folder(path: str) -> None:
 def missing_folders(path: str) -> list[str]:
     """The folders that would have to be made for one, outermost first."""
     parent = os.path.dirname(path)      # a drive that is not there is its own
-    return [] if os.path.isdir(path) else [
-        *(missing_folders(parent) if parent != path else ()), path]
+    return [] if os.path.isdir(path) or parent == path else [*missing_folders(parent), path]
 
 
 def backup_files(folder: str) -> list[str]:
@@ -5476,8 +5475,8 @@ class Selection(Record):
                  f"origin={_shown(self.origin)}; give one of {', '.join(ORIGINS)}")
         _require(not (given and self.everything), "everything=True takes no "
                  f"{' or '.join(given)}: give one or the other")
-        return self._replace(**{name: storable(value) for name, value in given.items()}) if (
-            given or self.everything) else None
+        return self._replace(source_url=clean(self.source_url), session_id=clean(
+            self.session_id)) if given or self.everything else None
 
     def found(self, store: TraceStore) -> tuple[list[int], dict[int, sqlite3.Row]]:
         """Ids of the scopes and rows of the traces, pinned ones included."""
@@ -6478,7 +6477,7 @@ class Hippocampus(_Brain):
         ids = id_list(memory_ids, "memory_ids")
         what = Selection(query, origin, source_url, session_id, everything, clean(scope or GLOBAL),
                          all_scopes, pinned).checked()
-        _require(bool(ids) + (what is not None) + bool(backups and not ids and what is None) == 1,
+        _require(bool(ids) + (what is not None) == 1 or bool(backups and not ids and not what),
                  "forget: give ids, or else a query, an origin, a source, a session or everything")
         with self.store.reading():
             _require(all_scopes or not what or self.store.scope_id(what.scope) is not None,
@@ -8341,11 +8340,11 @@ def run_agent(model: Callable[[list[dict[str, Any]], list[dict[str, Any]]], Any]
     after `max_steps` the run stops.  A reply without an answer is sent back once, then the run
     stops; an answer that used recalled records and cites none is sent back once, then taken.
     """
-    _require(isinstance(tools, Mapping | None), f"tools={_shown(tools)}: give functions by name")
+    _require(isinstance(tools, Mapping | None) and all(map(callable, (tools or {}).values())),
+             f"tools={_shown(tools)}: give functions by name")
     own, used, trace, sent_back = dict(tools or {}), set[int](), list[str](), set[str]()
     _require(callable(model), f"model={_shown(model)} is no function")
     _whole(max_steps, "max_steps", 10**6)
-    _require(all(map(callable, own.values())), f"tools={_shown(own)}: give functions by name")
     listed = [tool.schema for tool in CONTEXT_TOOLS if tool.name not in own] + [
         {"name": name, "description": ((function.__doc__ or "").strip() or name).split("\n")[0],
          "inputSchema": schema_of(function)} for name, function in own.items()]
@@ -11670,8 +11669,7 @@ def wire(client: str, scope: str, folder: str, brain: str, *, out: bool = False,
 def _alone_in(folder: str) -> Iterator[None]:
     """One process at a time in a folder: SQLite's lock, which the system drops with its holder."""
     path = os.path.join(folder, "lock")
-    for part in (os.path.dirname(folder), folder):
-        os.makedirs(part, 0o700, exist_ok=True)
+    private_folder(folder)
     try:
         with closing(sqlite3.connect(path, timeout=30, isolation_level=None)) as con:
             con.execute("BEGIN EXCLUSIVE")

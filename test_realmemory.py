@@ -12258,7 +12258,7 @@ def test_paths_of_windows_are_urls_for_sqlite_and_a_missing_drive_is_no_endless_
     monkeypatch.setattr(os, "sep", "\\")
     assert rm._file_url(r"C:\a b\50%#?.db") == "file:///C:/a b/50%25%23%3f.db"
     assert rm._file_url(r"\\host\share\x.db") == "file:////host/share/x.db"
-    assert rm.missing_folders("Q:\\a\\b") == ["Q:\\", "Q:\\a", "Q:\\a\\b"]
+    assert rm.missing_folders("Q:\\a\\b") == ["Q:\\a", "Q:\\a\\b"]
     with pytest.raises(rm.RealMemoryError, match="namespace"):
         rm.brain_folder("C:\\x", "Con.txt")
 
