@@ -12263,6 +12263,29 @@ def test_paths_of_windows_are_urls_for_sqlite_and_a_missing_drive_is_no_endless_
         rm.brain_folder("C:\\x", "Con.txt")
 
 
+@pytest.mark.parametrize("platform, file, place", [
+    ("win32", "{app}/Code/User/mcp.json", "C:/Roaming/Code/User/mcp.json"),
+    ("win32", "~/.config/zed/settings.json", "C:/Roaming/Zed/settings.json"),
+    ("darwin", "{app}/Code/User/mcp.json", "~/Library/Application Support/Code/User/mcp.json"),
+    ("darwin", "~/.config/zed/settings.json", "~/.config/zed/settings.json")])
+def test_a_clients_files_lie_where_its_system_has_them(platform, file, place, monkeypatch):
+    monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.setenv("APPDATA", "C:/Roaming")
+    assert rm.client_path(file, "/").removeprefix("/") == os.path.expanduser(place).lstrip("/")
+
+
+def test_a_hooks_command_line_has_no_backslash_that_a_shell_would_eat(monkeypatch):
+    monkeypatch.setattr(os, "name", "nt")
+    assert rm._shell([r"C:\Python\python.exe", "-c", "x; y", r"C:\a b"]) == (
+        'C:/Python/python.exe -c "x; y" "C:/a b"')
+
+
+def test_a_token_file_of_bytes_is_refused_in_words(tmp_path):
+    (tmp_path / "token").write_bytes(b"\xff" * 20)
+    with pytest.raises(ValueError, match="16 or more"):
+        rm.http_token(str(tmp_path / "token"))
+
+
 def test_a_path_that_begins_with_two_slashes_names_the_same_store(alone, cli):
     cli("remember", "Grain is weighed twice")
     assert "weighed" in cli("list", "--path", f"/{alone}").out
