@@ -10176,12 +10176,19 @@ class _Intake:
 
     def __init__(self, hippo: Hippocampus, name: str, scope: str, own_scopes: bool) -> None:
         self.hippo, self.store, self.name, self.scope = hippo, hippo.store, name, scope
-        self.own_scopes, self.taken = own_scopes, dict[str, list[sqlite3.Row]]()
+        self.own_scopes, self.seen = own_scopes, tuple[int, ...]()
         with self.store.reading():
-            at = self.store.scope_id(scope) or 0
-            for row in self.store.rows(_SQL_TAKEN, at, name):
-                self.taken.setdefault(row["ident"], []).append(row)
-            self.held: dict[str, int] = dict(map(tuple, self.store.rows(_SQL_HELD, at)))
+            self.look()
+
+    def look(self) -> None:
+        """Read what the scope holds, inside a transaction, if anybody else wrote since."""
+        if self.seen == (seen := self.store.stamp()[:2]):
+            return
+        self.seen, at = seen, self.store.scope_id(self.scope) or 0
+        self.taken: dict[str, list[sqlite3.Row]] = {}
+        for row in self.store.rows(_SQL_TAKEN, at, self.name):
+            self.taken.setdefault(row["ident"], []).append(row)
+        self.held: dict[str, int] = dict(map(tuple, self.store.rows(_SQL_HELD, at)))
 
     def draft(self, path: str, *, text: str, id: str = "", until: object = None,
               about: Mapping[str, Any] | None = None, **given: Any) -> Draft:
@@ -10299,6 +10306,7 @@ def _take_notes(intake: _Intake, source: Source) -> Iterator[Verdict]:
             except _WRONG as error:
                 yield Verdict("skipped", None, where, _flaw(error))
         with intake.hippo.writing():
+            intake.look()
             told = [*intake.file(path, drafts)] if whole else [
                 intake.place(draft, intake.before(draft)) for draft in drafts]
         yield from told
@@ -10383,14 +10391,18 @@ class _OwnIntake:
                 if isinstance(row, dict)]
         self.read_to = rows[0][1] if rows and isinstance(rows[0][1], int) else 0
         self.uids = {uid for uid, _ in rows if type(uid) is int and 0 <= uid < 1 << 63}
-        with self.store.reading():
-            self.known = {row[0]: (row[1], row[2]) for row in self.store.rows(
-                f"SELECT uid, id, scope_id FROM traces WHERE uid {SQL_IN}",
-                to_json(sorted(self.uids)))}
+        self.seen = tuple[int, ...]()
         self.placed: dict[int, tuple[int, int]] = {}    # id there: id and scope here
         self.steps: tuple[tuple[str, Callable[[Mapping[str, Any]], Verdict | None]], ...] = (
             ("scope", self.add_scope), ("trace", self.add_trace), ("trace", self.settle),
             ("link", self.add_link), ("block", self.add_block))
+
+    def look(self) -> None:
+        """Read which of the traces are here, inside a transaction, if anybody else wrote since."""
+        if self.seen != (seen := self.store.stamp()[:2]):
+            self.seen, self.known = seen, {row[0]: (row[1], row[2]) for row in self.store.rows(
+                f"SELECT uid, id, scope_id FROM traces WHERE uid {SQL_IN}",
+                to_json(sorted(self.uids)))}
 
     def at(self, row: Mapping[str, Any]) -> int:
         """The id of the scope that a row belongs to, made where it is missing."""
@@ -10557,6 +10569,8 @@ def _take_own(intake: _Intake, source: Source) -> Iterator[Verdict]:
         while batch := [*islice(rows, NOTES_AT_ONCE)]:
             told = list[Verdict | None]()
             with nullcontext() if kind == "block" else intake.hippo.writing():
+                if kind != "block":
+                    own.look()
                 for where, row in batch:
                     try:
                         told.append(step(row))
@@ -10774,6 +10788,7 @@ def _taken(intakes: dict[str, _Intake], path: str, named: str | None,
         for lost in [*intake.taken]:
             if lost.startswith(inside) and not os.path.lexists(lost):
                 with intake.hippo.writing():
+                    intake.look()
                     told = [*intake.file(lost, [])]
                 yield from told
 

@@ -8747,6 +8747,28 @@ def test_whatever_was_written_the_round_trip_is_exact(texts, acts):
             assert b.check() == a.check() == []
 
 
+@pytest.mark.parametrize("own", [False, True])
+def test_an_import_that_runs_beside_the_same_one_adds_nothing_and_strengthens_nothing(
+        own, hippo, clock, brains, tmp_path, monkeypatch, alone):
+    put(other := brains("other"), "Oak is hard", "Elm is tough", kind="semantic")
+    path = file_of(tmp_path, "all.jsonl", exported(other)) if own else file_of(
+        tmp_path, "notes.txt", "Oak is hard\nElm is tough\n")
+    kind = rm._OwnIntake if own else rm._Intake
+    begin, others = kind.__init__, []
+
+    def begun(self, *given_):
+        begin(self, *given_)
+        if not others:
+            others.append(None)
+            with Hippocampus.open(alone, clock=clock) as second:
+                others[0] = taken(second, path)
+
+    monkeypatch.setattr(kind, "__init__", begun)
+    assert (taken(hippo, path), others) == ({"known": 2}, [{"create": 2}])
+    assert sql(alone, "SELECT reinforcements FROM traces") == [(0,), (0,)]
+    assert hippo.check() == []
+
+
 def test_a_killed_import_goes_on_where_it_stopped(hippo, clock, brains, tmp_path, monkeypatch):
     lived_in(hippo, clock)
     put(hippo, *(f"Crate number {n} holds {n * 7} nails" for n in range(30)), scope="yard")
