@@ -11599,6 +11599,11 @@ def wire(client: str, scope: str, folder: str, brain: str, *, out: bool = False,
         kept, plan, done = _file_text(notes_file), [], []
         with suppress(ValueError):
             notes = json.loads(kept or "{}")
+        if kept and not notes or not isinstance(notes, dict) or not all(
+                isinstance(memo, dict) and all(isinstance(memo.get(name), list) for name in (
+                    "made", "old", "by", "dirs")) for memo in notes.values()):
+            raise StoreError(f"{notes_file!r} is damaged; move it away and try again (what "
+                             f"clients' files were is kept in {copies!r})")
         for path, edits in client_edits(client, scope, folder, home).items():
             path = os.path.realpath(path)
             before, after = _planned(path, client, edits, notes, out)

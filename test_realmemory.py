@@ -12039,6 +12039,17 @@ def test_a_large_configuration_comes_back_byte_for_byte_and_is_not_kept_in_the_n
     assert path.read_text() == text and not (tmp_path / "notes/clients.json").exists()
 
 
+@pytest.mark.parametrize("text", ["{", "[]", "7", '{"/x": 7}', '{"/x": {"by": ["codex"]}}'])
+def test_notes_of_clients_that_are_damaged_are_refused_and_not_written_over(text, machine, cli,
+                                                                           alone):
+    notes = file_of(alone, "clients.json", text)
+    before = files_below(machine.place)
+    for line in ("install codex", "uninstall codex", "install codex --dry-run"):
+        ran = cli(*line.split())
+        assert ran.code == 1 and "clients.json' is damaged; move it away" in ran.err
+    assert notes.read_text() == text and files_below(machine.place) == before
+
+
 def test_a_file_that_clients_share_keeps_the_text_until_the_last_is_gone(machine):
     notes = machine.project / "AGENTS.md"
     notes.write_text("# Ours\n")
