@@ -9617,16 +9617,24 @@ class _Hook:
                 f"{one_line(last['error'] or '', 200)}")
 
 
+def module_command(first: str = "") -> list[str]:
+    """The command that runs this file as a module, whose bytecode Python keeps (a quarter of the
+    time of a script), with nothing of the user's environment in the way; what to do `first`."""
+    folder, name = os.path.split(os.path.abspath(__file__))
+    module = name.removesuffix(".py")
+    code = (f"import sys; sys.path.append({json.dumps(folder, ensure_ascii=False)}); "
+            f"import {module}; {first}sys.exit({module}.main())")
+    return [sys.executable or "python3", "-I", "-S", "-c", code]
+
+
 def _apart(arguments: Sequence[str]) -> None:
     """Start this module as a process of its own, which outlives its parent and its terminal."""
     import subprocess
     how: dict[str, Any] = {"creationflags": 0x208} if os.name == "nt" else {
         "start_new_session": True}  # detached, in a group of its own
-    where, null = os.path.dirname(os.path.abspath(__file__)), subprocess.DEVNULL
-    code = (f"import sys; sys.path.append({where!r}); import realmemory, site; site.main(); "
-            "sys.exit(realmemory.main())")      # this very file, then what is installed
-    subprocess.Popen([sys.executable, "-I", "-S", "-c", code, *arguments], stdin=null, stdout=null,
-                     stderr=null, **how)
+    null = subprocess.DEVNULL           # this very file, then what is installed
+    subprocess.Popen([*module_command("import site; site.main(); "), *arguments], stdin=null,
+                     stdout=null, stderr=null, **how)
 
 
 def _home_of(cwd: str) -> Project:
@@ -11371,14 +11379,8 @@ def _shell(argv: list[str]) -> str:
 
 
 def hook_command(event: str, client: str, home: Sequence[str] = ()) -> list[str]:
-    """The command line of a hook: as a module, whose bytecode Python keeps (a quarter of the time
-    of a script), and with nothing of the user's environment in the way."""
-    folder, name = os.path.split(os.path.abspath(__file__))
-    module = name.removesuffix(".py")
-    code = (f"import sys; sys.path.append({json.dumps(folder, ensure_ascii=False)}); "
-            f"import {module}; sys.exit({module}.main())")
-    return [sys.executable or "python3", "-I", "-S", "-c", code, "hook", event, "--client", client,
-            *home]
+    """The command line of a hook."""
+    return [*module_command(), "hook", event, "--client", client, *home]
 
 
 def _serve_command(home: Sequence[str]) -> list[str]:

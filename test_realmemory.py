@@ -8186,6 +8186,20 @@ def test_a_sleep_that_fails_apart_is_told_once_by_the_next_hook(hippo, alone, fi
     assert "sleep: [2Jlost" in fire("start", "cursor", "u")["additional_context"]
 
 
+def test_a_copy_of_another_name_sleeps_apart_too(tmp_path, alone):
+    copy = tmp_path / "memory_of_mine.py"
+    shutil.copy(MODULE, copy)
+    with Hippocampus.open(alone) as brain:
+        put(brain, PORT, kind="semantic")
+    said = b'{"session_id": "s", "last_assistant_message": "Done"}'
+    ran = subprocess.run([sys.executable, copy, "hook", "stop"], input=said, capture_output=True,
+                         check=True)
+    assert (ran.stdout, ran.stderr) == (b"", b"")
+    until = time.monotonic() + PATIENCE_S
+    while not sql(alone, "SELECT 1 FROM sleeps"):
+        assert time.monotonic() < until
+
+
 def test_a_stopped_turn_is_slept_on_by_a_process_apart(hippo, alone):
     put(hippo, PORT, kind="semantic")
     said = {"session_id": "s", "prompt": "My name is Ann and I live in Porto"}
