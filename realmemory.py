@@ -12640,7 +12640,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(argv) if argv is not None else [
         os.fsencode(argument).decode("utf-8", "surrogateescape") for argument in sys.argv[1:]]
     _speak_utf8()
-    command = _split(arguments)[0]
+    command, named, _ = _split(arguments)
     hook_like = command in HOOKS and "--strict" not in arguments and not os.isatty(0)
     options: Any = None
     if hook_like and os.environ.get("REALMEMORY_OFF", "0") not in ("", "0"):
@@ -12663,7 +12663,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if hook_like and code:
             said = (f"usage error: {' '.join(arguments)[:200]}" if isinstance(error, SystemExit)
                     else f"{command}: {type(error).__name__}: {error}")
-            _hook_error(options or _bare_options(str(command)), said)
+            _hook_error(options or _bare_options(str(command), **named), said)
             return 0
         return code
 

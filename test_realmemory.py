@@ -7359,6 +7359,16 @@ def test_a_misused_hook_exits_zero_and_leaves_a_journal_entry(line, hippo, alone
     assert python(*line.split(), "--strict", stdin=b"{}").code in (1, 2)
 
 
+def test_a_misused_hook_of_a_store_elsewhere_is_told_there(hippo, alone, tmp_path):
+    hippo.close()
+    with Hippocampus.open(tmp_path / "elsewhere/brain") as other:
+        put(other, "Grain is weighed twice")
+    assert python("hook", "--path", tmp_path / "elsewhere/brain", "stop", "extra", stdin=b"{}"
+                  ).code == 0
+    count = "SELECT count(*) FROM events WHERE op = 'hook_error'"
+    assert [sql(tmp_path / "elsewhere/brain", count), sql(alone, count)] == [[(1,)], [(0,)]]
+
+
 def test_a_hook_that_finds_the_store_locked_or_broken_still_exits_zero(hippo, alone, cli):
     put(hippo, "Grain is weighed twice", kind="semantic")
     other = sqlite3.connect(alone / "memory.db", isolation_level=None)
