@@ -9602,7 +9602,7 @@ class _Hook:
         for line in _content(beside).splitlines():
             with suppress(ValueError, TypeError, KeyError):
                 entry = json.loads(line)
-                at, said = float(entry["at"]), str(entry["error"])
+                at, said = epoch(entry["at"]), str(entry["error"])
                 self.store.event(at, "hook_error", data={"error": said})
         with suppress(OSError):
             os.unlink(beside)

@@ -8178,6 +8178,16 @@ def test_what_is_shown_often_and_never_used_steps_back_but_no_rule_and_no_pin(hi
     assert PORT in context_in(fire("prompt", session="u", prompt=ASKING))
 
 
+@pytest.mark.parametrize("at", ["NaN", "1e300", "-Infinity", "null", '"x"'])
+def test_a_failure_of_no_time_is_passed_over_and_hooks_go_on(at, hippo, alone, fire):
+    put(hippo, PORT, kind="semantic")
+    file_of(alone, rm.HOOK_ERRORS, f'{{"at": {at}, "error": "odd"}}\n'
+            '{"at": 9, "error": "plain"}')
+    said = fire("start")
+    assert "plain" in said["systemMessage"] and "5433" in context_in(said)
+    assert not (alone / rm.HOOK_ERRORS).exists()
+
+
 def test_a_sleep_that_fails_apart_is_told_once_by_the_next_hook(hippo, alone, fire):
     put(hippo, PORT, kind="semantic")
     hippo.close()
