@@ -10947,8 +10947,11 @@ def _cmd_transcripts(desk: Desk, given: Mapping[str, Any]) -> Answer:
 
 def _cmd_import(desk: Desk, given: Mapping[str, Any]) -> Answer:
     path, project = given["source"], given.get("project")
-    if path in TRANSCRIPTS and not os.path.exists(path):
+    if path in TRANSCRIPTS and (given["place"] or not os.path.exists(path)):
+        _require(not given["format"], "--format goes with a file or folder")
         return _cmd_transcripts(desk, given)
+    _require(not (given["place"] or given["since"]), f"a second path and --since go with "
+             f"{', '.join(TRANSCRIPTS)}; import {_shown(path)} by itself")
     dry, asked = bool(given["dry_run"] or not given["yes"]), not given["dry_run"]
     done = import_from(
         desk.hippo, os.path.expanduser(path), format=given["format"], dry_run=dry,

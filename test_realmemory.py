@@ -9262,6 +9262,18 @@ def test_import_and_export_on_the_command_line(cli, tmp_path, alone):
     assert "Oak" in cli("list", "--project", "yard", "--path", tmp_path / "new").out
 
 
+def test_what_an_import_would_not_heed_is_refused(cli, tmp_path, alone):
+    paths = [file_of(tmp_path, name, f"{name} is hard\n") for name in ("oak.txt", "elm.txt")]
+    for more in (paths[1:], ["--since", "2031-01-01"]):
+        ran = cli("import", paths[0], *more, "--yes")
+        assert ran.code == 1 and "codex" in ran.err and "oak.txt" in ran.err
+    assert "--format" in cli("import", "codex", tmp_path, "--format", "text").err
+    assert sql(alone, "SELECT count(*) FROM traces") == [(0,)]
+    file_of(tmp_path / "elsewhere/codex", "a.txt", "A folder of this name\n")
+    file_of(tmp_path, "old/one.jsonl", claude(("user", "We moved to Porto")))
+    assert "1 turns" in cli("import", "codex", tmp_path / "old").out
+
+
 def test_an_own_export_imported_inside_a_repository_brings_no_scope_of_its_own(
         cli, hippo, tmp_path, monkeypatch):
     put(hippo, "Oak is hard", scope="yard")
