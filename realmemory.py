@@ -10324,9 +10324,12 @@ def _take_blocks(intake: _Intake, source: Source) -> Iterator[Verdict]:
     core = CoreMemory(intake.hippo, intake.scope)
     before = core.blocks()
     for label, said in core.take_in(source.data).items():
+        old, why = before.get(label), [said.removeprefix("imported").lstrip("; ")]
         action = "skipped" if not said.startswith("imported") else (
-            "known" if before.get(label) == core.blocks()[label] else "create")
-        yield Verdict(action, None, f"block {label}", said.removeprefix("imported").lstrip("; "))
+            "known" if old == (new := core.blocks()[label]) else
+            "revised" if old and old.value not in ("", new.value) else "create")
+        why += [f"core.undo({label!r}) brings back what stood there"] * (action == "revised")
+        yield Verdict(action, None, f"block {label}", "; ".join(filter(None, why)))
 
 
 # --- realMemory's own JSONL ---

@@ -9370,6 +9370,17 @@ def test_a_block_whose_limit_was_raised_is_told_as_written(hippo, tmp_path):
     assert verdict.reason.startswith("its limit was raised")
 
 
+def test_a_block_that_an_import_writes_over_is_told_with_the_way_back(hippo, tmp_path):
+    core, path = rm.CoreMemory(hippo), file_of(tmp_path, "a.af", {"human": "Bob", "task": "Tea"})
+    core.put("human", value="Ann")
+    for dry in (True, False):
+        told = rm.import_from(hippo, str(path), format="letta", dry_run=dry).verdicts
+        assert {(one.action, one.text, one.reason) for one in told} == {
+            ("revised", "block human", "core.undo('human') brings back what stood there"),
+            ("create", "block task", "")}
+    assert core["human"].value == "Bob" and core.undo("human").value == "Ann"
+
+
 def test_a_dry_run_renames_nothing(cli):
     cli("--project", "shop", "remember", "Shop sells tea")
     assert cli("rename-project", "shop", "store", "--dry-run").code == 0
