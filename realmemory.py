@@ -10345,6 +10345,9 @@ _SQL_PLACES = f"""SELECT s.id, coalesce(o.name, s.name) AS scope, s.log_of > 0 A
     ORDER BY coalesce(o.key, s.key), log"""
 _SQL_VARIANTS = """SELECT text, origin, session_id, turn_id, created_at FROM variants
     WHERE trace_id = ? ORDER BY id"""
+_SQL_BLOCK_EDITS = "SELECT at, before, undone FROM block_edits WHERE block_id = ? ORDER BY id"
+_SQL_ADD_EDIT = """INSERT INTO block_edits(at, before, undone, block_id)
+    SELECT ?, ?, ?, id FROM blocks WHERE scope_id = ? AND label = ?"""
 _SQL_TWIN = """SELECT id, uid FROM traces WHERE whole = ? AND text = ? AND scope_id = ?
     AND origin = ? AND speaker IS ? AND coalesce(key, ?6) IS ?6
     AND valid_to IS NULL AND quarantined = 0"""
@@ -10374,8 +10377,10 @@ def own_lines(hippo: Hippocampus, scopes: Sequence[int]) -> Iterator[dict[str, A
                 yield {"type": "link", **dict(row)}
         for scope, place in places.items():
             for row in store.rows("SELECT * FROM blocks WHERE scope_id = ? ORDER BY label", scope):
+                edits = [dict(one) for one in store.rows(_SQL_BLOCK_EDITS, row["id"])]
                 yield {"type": "block", **place, **{name: row[name] for name in Block._fields[:-1]},
-                       "metadata": json.loads(row["metadata"])}
+                       "metadata": json.loads(row["metadata"]),
+                       **({"edits": edits} if edits else {})}
 
 
 def _own_trace(row: sqlite3.Row, variants: Iterable[sqlite3.Row],
@@ -10533,6 +10538,8 @@ class _OwnIntake:
         if old or old is not None and label.startswith(_FILES):
             _require(old == value, f"block {label}: another text stands there")
             return Verdict("known", None, f"block {label}")
+        edits = [(epoch(one["at"]), clean(str(one["before"])), int(bool(one["undone"])))
+                 for one in row.get("edits", ())[-EDITS_KEPT:]]
         if label.startswith(_FILES):
             _require(_file_path(label) == label.rstrip("/") and isinstance(value, str),
                      f"{label!r} is no path of a text")
@@ -10543,6 +10550,11 @@ class _OwnIntake:
         else:
             CoreMemory(self.hippo, place).put(label, scope=place, **{
                 name: row[name] for name in Block._fields[1:-1]})
+            edits = [one for one in edits if not suspicion(one[1])]
+        with self.hippo.writing():
+            where = self.store.scope_id(place), label
+            self.store.run(f"DELETE {_EDITS}", *where)
+            self.store.run_many(_SQL_ADD_EDIT, [(*one, *where) for one in edits])
         return Verdict("create", None, f"block {label}")
 
     def finish(self) -> None:
