@@ -11933,8 +11933,9 @@ def http_refusal(method: str, path: str, headers: Mapping[str, str], token: str)
     return _TOO_BIG if int(headers.get("content-length", "0")) > BODY_LIMIT else None
 
 
-def _patient_protocol() -> Any:
-    """uvicorn's protocol; whoever owes the rest of a request is cut off after REQUEST_S."""
+def _patient_protocol(owing: dict[Any, None]) -> Any:
+    """uvicorn's protocol; whoever owes the rest of a request is cut off after REQUEST_S, and till
+    then stands in `owing`, the longest at first."""
     import h11
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -11944,11 +11945,19 @@ def _patient_protocol() -> Any:
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
             self.deadline = self.loop.call_later(REQUEST_S, transport.abort)
+            owing[transport] = None
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            owing.pop(self.transport, None)
+            super().connection_lost(exc)
 
         def handle_events(self) -> None:
             super().handle_events()         # between two calls uvicorn's own timer runs
-            owing = self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
-            if not owing or self.timeout_keep_alive_task:
+            if owes := self.conn.their_state in (h11.IDLE, h11.SEND_BODY):
+                owing.setdefault(self.transport)
+            else:
+                owing.pop(self.transport, None)
+            if not owes or self.timeout_keep_alive_task:
                 self.deadline.cancel()
             elif self.deadline.cancelled():
                 self.deadline = self.loop.call_later(REQUEST_S, self.transport.abort)
@@ -11956,15 +11965,20 @@ def _patient_protocol() -> Any:
     return Patient
 
 
-def _listener(host: str, port: int) -> Any:
-    """A listening socket that lets clients have half of the process's descriptors; asyncio would
-    take all, and log each refusal of the system."""
+def _listener(host: str, port: int, owing: dict[Any, None]) -> Any:
+    """A listening socket.  When half of the process's descriptors are taken, half as many who owe a
+    request stay, the latest; clients get three quarters at most, for asyncio would take all, and
+    log each refusal of the system."""
     import socket
 
     class Door(socket.socket):
         def accept(self) -> tuple[socket.socket, Any]:
             found = super().accept()        # the lowest free number: so many are open
-            if 0 < os.sysconf("SC_OPEN_MAX") // 2 <= found[0].fileno():
+            most, n = os.sysconf("SC_OPEN_MAX"), found[0].fileno()
+            while 0 < most // 2 <= n and len(owing) > most // 4:
+                owing.pop(one := next(iter(owing)))
+                one.abort()                 # closes it a little later
+            if 0 < most * 3 // 4 <= n:
                 found[0].close()
                 raise ConnectionAbortedError
             return found
@@ -11988,6 +12002,7 @@ def serve_http(open_desk: Callable[[], Desk], tools: Sequence[Tool], address: st
              f"--http {address} would let everybody in: put a token of 16 characters or more into "
              "--token-file FILE or REALMEMORY_TOKEN, or serve on 127.0.0.1")
     ours, project = McpServer(open_desk, tools), ContextVar("project", default="")
+    owing: dict[Any, None] = {}
 
     @lru_cache(64)
     def desk(name: str) -> Desk:
@@ -12032,14 +12047,14 @@ def serve_http(open_desk: Callable[[], Desk], tools: Sequence[Tool], address: st
         await manager.handle_request(scope, again, send)
 
     web = uvicorn.Server(uvicorn.Config(
-        app, http=_patient_protocol(), lifespan="off", ws="none", log_config=None,
+        app, http=_patient_protocol(owing), lifespan="off", ws="none", log_config=None,
         log_level="error", access_log=False, server_header=False, timeout_graceful_shutdown=10))
 
     async def run() -> None:
         async with manager.run():
             await web.serve([listener])
 
-    with closing(ours), _listener(host, port) as listener:
+    with closing(ours), _listener(host, port, owing) as listener:
         for number in (signal.SIGTERM, signal.SIGINT):      # uvicorn hands them on when it is done
             signal.signal(number, web.handle_exit)
         ours.desk()                     # what is wrong with the store is said now

@@ -10789,6 +10789,15 @@ def test_unfinished_requests_do_not_take_every_descriptor_nor_fill_the_log(narro
             pytest.fail("/health never answered")
 
 
+def test_sockets_that_only_reconnect_keep_nobody_out(narrow):
+    at = "127.0.0.1", narrow[1]
+    with ExitStack() as stack:
+        for n in range(60):
+            stack.enter_context(socket.create_connection(at, PATIENCE_S))
+            if n >= 40:
+                assert posted(f"http://127.0.0.1:{at[1]}/health", method="GET")[0] == 200
+
+
 @needs_sdk_2
 def test_a_call_that_waits_longer_than_a_request_may_take_is_answered(narrow):
     import anyio
