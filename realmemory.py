@@ -3063,6 +3063,8 @@ class Store:
         the system drops with its holder."""
         path = os.path.join(self.folder, f"{name}.lease")
         try:
+            if os.path.islink(path):
+                raise OSError("it is a link")
             with suppress(FileExistsError):
                 os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
             con = sqlite3.connect(path, timeout=0, isolation_level=None)

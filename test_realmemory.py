@@ -7317,6 +7317,15 @@ def test_a_hook_exits_zero_and_quietly_whatever_is_piped_in(given_, hippo, alone
     assert sql(alone, "SELECT count(*) FROM sleeps") == [(1,)]
 
 
+def test_a_lease_that_is_a_link_is_refused(alone, cli, tmp_path):
+    cli("remember", "Rye is sown late")
+    target = file_of(tmp_path, "else.txt", "")
+    (alone / "sleep.lease").symlink_to(target)
+    ran = cli("sleep", "--strict")
+    assert ran.code == 1 and "sleep.lease' can't be made (it is a link)" in ran.err
+    assert not sql(alone, "SELECT 1 FROM sleeps")
+
+
 def test_a_sleep_says_that_projects_changed_which_are_not_shown(alone, cli):
     with Hippocampus.open(alone) as brain:
         rm.MainContext(brain, "s", scope="yard").add("user", "From now on always use tabs.")
