@@ -9648,11 +9648,11 @@ def _home_of(cwd: str) -> Project:
 
 
 def import_transcripts(desk: Desk, client: str, path: str | None = None, *, since: object = None,
-                       dry_run: bool = False, tell: Callable[[str], object] = len
+                       dry_run: bool = False, progress: Callable[[int, str], None] | None = None
                        ) -> dict[str, Any]:
     """Log what a client's transcripts hold, each session in the project of its folder (or in the
-    one that the desk was given by name); counts.  Known turns are passed over; `tell` is told
-    every second how far it is."""
+    one that the desk was given by name); counts.  Known turns are passed over.
+    `progress(turns, file)`."""
     import glob
     where = CLIENTS[client].sessions
     place, start = os.path.expanduser(path or where), epoch(since, "since") if since else -math.inf
@@ -9663,8 +9663,8 @@ def import_transcripts(desk: Desk, client: str, path: str | None = None, *, sinc
         raise NotFound(f"there are no transcripts of {client} at {place!r}; give their folder")
     files = [file for file in files if os.path.getmtime(file) >= start]
     done = {"files": len(files), "sessions": 0, "turns": 0, "new": 0}
-    projects, desks, last = dict[str, int](), dict[str, Desk](), time.monotonic()
-    for i, file in enumerate(files):
+    projects, desks = Counter[str](), dict[str, Desk]()
+    for file in files:
         sessions: dict[str, list[Said]] = {}
         for said in _turns_in(file, where.endswith(".sqlite")):
             if (start if said.at is None else said.at) >= start:
@@ -9681,11 +9681,10 @@ def import_transcripts(desk: Desk, client: str, path: str | None = None, *, sinc
                     new += capture(desk.hippo, session, drafts[at:at + 500])
             for name, n in (("sessions", 1), ("turns", len(turns)), ("new", new)):
                 done[name] += n
-            projects[scope] = projects.get(scope, 0) + new
-            if time.monotonic() - last > 1.0:
-                last = time.monotonic()
-                tell(f"{i + 1} of {len(files)} files, {done['turns']:,} turns")
-    return {**done, "projects": projects}
+            projects[scope] += new
+            if progress:
+                progress(done["turns"], file)
+    return {**done, "projects": dict(projects)}
 
 
 # === 30. The report as a page =====================================================================
@@ -10954,8 +10953,7 @@ def reporting() -> Callable[[int, str], None]:
 
 def _cmd_transcripts(desk: Desk, given: Mapping[str, Any]) -> Answer:
     done = import_transcripts(desk, given["source"], given["place"], since=given["since"],
-                              dry_run=given["dry_run"],
-                              tell=lambda text: print(text, file=sys.stderr, flush=True))
+                              dry_run=given["dry_run"], progress=reporting())
     verb = "would be new" if given["dry_run"] else "logged; the next sleep reads them"
     return Answer(done, "\n".join([
         f"{done['turns']:,} turns of {done['sessions']:,} sessions, {done['new']:,} {verb}",
