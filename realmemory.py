@@ -10939,6 +10939,11 @@ def copies_told(folder: str) -> list[dict[str, Any]]:
 
 # --- their commands ---
 
+def _print_error(message: str) -> None:
+    """One line on stderr: stdout is for answers."""
+    print(f"realmemory: {one_line(message, 500)}", file=sys.stderr, flush=True)
+
+
 def reporting() -> Callable[[int, str], None]:
     """Progress for stderr: a line every two seconds, so none for short work."""
     latest = [time.monotonic()]
@@ -10946,7 +10951,7 @@ def reporting() -> Callable[[int, str], None]:
     def say(done: int, where: str) -> None:
         if time.monotonic() - latest[0] > 2:
             latest[0] = time.monotonic()
-            print(f"realmemory: {done:,} done, at {one_line(where, 100)}", file=sys.stderr)
+            _print_error(f"{done:,} done, at {one_line(where, 100)}")
 
     return say
 
@@ -11085,11 +11090,6 @@ def call_tool(desk: Callable[[], Desk], name: object, given: object,
     except RealMemoryError as error:
         text, failed = f"{error.code}: {error}", True
     return {"content": [{"type": "text", "text": text}], "isError": failed}
-
-
-def _print_error(message: str) -> None:
-    """One line on stderr: stdout is for answers."""
-    print(f"realmemory: {one_line(message, 500)}", file=sys.stderr)
 
 
 class _RpcError(Exception):
@@ -12058,9 +12058,8 @@ def serve_http(open_desk: Callable[[], Desk], tools: Sequence[Tool], address: st
         for number in (signal.SIGTERM, signal.SIGINT):      # uvicorn hands them on when it is done
             signal.signal(number, web.handle_exit)
         ours.desk()                     # what is wrong with the store is said now
-        print("realmemory: serving http://{}:{}/mcp".format(
-            f"[{host}]" if ":" in host else host, listener.getsockname()[1]),
-            file=sys.stderr, flush=True)
+        _print_error("serving http://{}:{}/mcp".format(
+            f"[{host}]" if ":" in host else host, listener.getsockname()[1]))
         anyio.run(run)
 
 
@@ -12385,7 +12384,7 @@ def _cmd_reembed(desk: Desk, given: Mapping[str, Any]) -> Answer:
 
     def progress(done: int, of: int) -> None:
         if done % 1_024 == 0 or done == of:
-            print(f"realmemory: {done} of {of} vectors", file=sys.stderr, flush=True)
+            _print_error(f"{done} of {of} vectors")
 
     made = hippo.reembed(chosen, progress)
     recorded = hippo.introspect()["embedder"]
