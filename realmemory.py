@@ -11615,15 +11615,7 @@ def wire(client: str, scope: str, folder: str, brain: str, *, out: bool = False,
                        indent=2, ensure_ascii=False))
     notes_file, copies = os.path.join(brain, "clients.json"), os.path.join(brain, "clients")
     with nullcontext() if dry_run else _alone_in(copies):
-        notes: dict[str, Any] = {}
-        kept, plan, done = _file_text(notes_file), [], []
-        with suppress(ValueError):
-            notes = json.loads(kept or "{}")
-        if kept and not notes or not isinstance(notes, dict) or not all(
-                isinstance(memo, dict) and all(isinstance(memo.get(name), list) for name in (
-                    "made", "old", "by", "dirs")) for memo in notes.values()):
-            raise StoreError(f"{notes_file!r} is damaged; move it away and try again (what "
-                             f"clients' files were is kept in {copies!r})")
+        (kept, notes), plan, done = _client_notes(notes_file), [], []
         for path, edits in client_edits(client, scope, folder, home).items():
             path = os.path.realpath(path)
             before, after = _planned(path, client, edits, notes, out)
@@ -11648,6 +11640,18 @@ def wire(client: str, scope: str, folder: str, brain: str, *, out: bool = False,
             if before != after:
                 _write_text(path, before, after, made)
     return done
+
+
+def _client_notes(path: str) -> tuple[str | None, dict[str, Any]]:
+    """The text of clients.json, and what it says of each file."""
+    text = _file_text(path)
+    with suppress(ValueError, AttributeError):
+        notes: dict[str, Any] = json.loads(text or "{}")
+        if all(isinstance(memo.get(name), list) for memo in notes.values()
+               for name in ("made", "old", "by", "dirs")):
+            return text, notes
+    raise StoreError(f"{path!r} is damaged; move it away and try again (what clients' files were "
+                     "is kept in clients/ beside it)")
 
 
 @contextmanager
@@ -11990,36 +11994,11 @@ def _listener(host: str, port: int, owing: dict[Any, None]) -> Any:
     return door
 
 
-def serve_http(open_desk: Callable[[], Desk], tools: Sequence[Tool], address: str,
-               token: str) -> None:
-    """Serve the tools at http://HOST:PORT/mcp[?project=NAME] until SIGTERM or SIGINT; what was
-    begun is answered."""
-    import signal
-    from contextvars import ContextVar
+def _let_in(handle: Callable[..., Any], project: Any, token: str) -> Any:
+    """An ASGI app that hands a whole request that may come in to `handle`, for its project."""
     from urllib.parse import parse_qs
-    host, port = http_address(address)
-    _require(bool(token) or _loopback(f"[{host}]" if ":" in host else host),
-             f"--http {address} would let everybody in: put a token of 16 characters or more into "
-             "--token-file FILE or REALMEMORY_TOKEN, or serve on 127.0.0.1")
-    ours, project = McpServer(open_desk, tools), ContextVar("project", default="")
-    owing: dict[Any, None] = {}
 
-    @lru_cache(64)
-    def desk(name: str) -> Desk:
-        home = ours.desk()
-        found = Desk(home.hippo, Project(name, (), "URL") if name else home.project)
-        found.shared, home.hippo.session_id = True, None
-        return found
-
-    server = sdk_server("http", lambda: desk(project.get()), tools)
-    import anyio
-    import uvicorn
-    from mcp.server import streamable_http_manager as http
     from starlette.responses import PlainTextResponse
-    limit = {"max_request_body_size": BODY_LIMIT} if hasattr(
-        http, "DEFAULT_MAX_REQUEST_BODY_SIZE") else {}
-    manager = http.StreamableHTTPSessionManager(
-        server, json_response=True, stateless=True, **limit)
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         headers = {name.decode("latin-1"): value.decode("latin-1")
@@ -12044,11 +12023,44 @@ def serve_http(open_desk: Callable[[], Desk], tools: Sequence[Tool], address: st
 
         asked = parse_qs(scope["query_string"].decode("latin-1")).get("project", [""])[0]
         project.set(asked.strip())
-        await manager.handle_request(scope, again, send)
+        await handle(scope, again, send)
+
+    return app
+
+
+def serve_http(open_desk: Callable[[], Desk], tools: Sequence[Tool], address: str,
+               token: str) -> None:
+    """Serve the tools at http://HOST:PORT/mcp[?project=NAME] until SIGTERM or SIGINT; what was
+    begun is answered."""
+    import signal
+    from contextvars import ContextVar
+    host, port = http_address(address)
+    _require(bool(token) or _loopback(f"[{host}]" if ":" in host else host),
+             f"--http {address} would let everybody in: put a token of 16 characters or more into "
+             "--token-file FILE or REALMEMORY_TOKEN, or serve on 127.0.0.1")
+    ours, project = McpServer(open_desk, tools), ContextVar("project", default="")
+    owing: dict[Any, None] = {}
+
+    @lru_cache(64)
+    def desk(name: str) -> Desk:
+        home = ours.desk()
+        found = Desk(home.hippo, Project(name, (), "URL") if name else home.project)
+        found.shared, home.hippo.session_id = True, None
+        return found
+
+    server = sdk_server("http", lambda: desk(project.get()), tools)
+    import anyio
+    import uvicorn
+    from mcp.server import streamable_http_manager as http
+    limit = {"max_request_body_size": BODY_LIMIT} if hasattr(
+        http, "DEFAULT_MAX_REQUEST_BODY_SIZE") else {}
+    manager = http.StreamableHTTPSessionManager(
+        server, json_response=True, stateless=True, **limit)
 
     web = uvicorn.Server(uvicorn.Config(
-        app, http=_patient_protocol(owing), lifespan="off", ws="none", log_config=None,
-        log_level="error", access_log=False, server_header=False, timeout_graceful_shutdown=10))
+        _let_in(manager.handle_request, project, token), http=_patient_protocol(owing),
+        lifespan="off", ws="none", log_config=None, log_level="error", access_log=False,
+        server_header=False, timeout_graceful_shutdown=10))
 
     async def run() -> None:
         async with manager.run():
