@@ -9647,26 +9647,32 @@ def _home_of(cwd: str) -> Project:
         f"path:{os.path.join(cwd, '.git')}", f"path:{cwd}"), f"folder {cwd}, which is gone")
 
 
+def _transcript_files(client: str, path: str | None) -> list[str]:
+    """The files of a client's sessions, below a path if given; NotFound where there are none."""
+    import glob
+    where = CLIENTS[client].sessions
+    place = os.path.expanduser(path or where)
+    if os.path.isdir(place):
+        place = os.path.join(glob.escape(place), "**", "*" + os.path.splitext(where)[1])
+    files = sorted(glob.glob(place, recursive=True)) or [place][:os.path.isfile(place)]
+    if not files:
+        raise NotFound(f"there are no transcripts of {client} at {place!r}; give their folder")
+    return files
+
+
 def import_transcripts(desk: Desk, client: str, path: str | None = None, *, since: object = None,
                        dry_run: bool = False, progress: Callable[[int, str], None] | None = None
                        ) -> dict[str, Any]:
     """Log what a client's transcripts hold, each session in the project of its folder (or in the
     one that the desk was given by name); counts.  Known turns are passed over.
     `progress(turns, file)`."""
-    import glob
-    where = CLIENTS[client].sessions
-    place, start = os.path.expanduser(path or where), epoch(since, "since") if since else -math.inf
-    if os.path.isdir(place):
-        place = os.path.join(glob.escape(place), "**", "*" + os.path.splitext(where)[1])
-    files = sorted(glob.glob(place, recursive=True)) or [place][:os.path.isfile(place)]
-    if not files:
-        raise NotFound(f"there are no transcripts of {client} at {place!r}; give their folder")
-    files = [file for file in files if os.path.getmtime(file) >= start]
+    start = epoch(since, "since") if since else -math.inf
+    files = [file for file in _transcript_files(client, path) if os.path.getmtime(file) >= start]
     done = {"files": len(files), "sessions": 0, "turns": 0, "new": 0}
     projects, desks = Counter[str](), dict[str, Desk]()
     for file in files:
         sessions: dict[str, list[Said]] = {}
-        for said in _turns_in(file, where.endswith(".sqlite")):
+        for said in _turns_in(file, CLIENTS[client].sessions.endswith(".sqlite")):
             if (start if said.at is None else said.at) >= start:
                 sessions.setdefault(said.session, []).append(said)
         for session, turns in sessions.items():
@@ -10224,8 +10230,8 @@ class _Intake:
                            "WHERE id = ?", path, old["id"])
         return old
 
-    def place(self, draft: Draft, old: sqlite3.Row | None = None) -> Verdict:
-        """Write a draft, over what its source said before, inside a transaction."""
+    def standing(self, draft: Draft, old: sqlite3.Row | None) -> Verdict | None:
+        """Why a draft is not written over what its source said before; None where it is."""
         text, held = one_line(draft.text, 100), self.held.get(draft.text)
         if old is None and held or old is not None and (
                 old["text"] == draft.text or held == old["id"]):
@@ -10233,8 +10239,13 @@ class _Intake:
         if old is not None and old["origin"] in TRUSTED:
             return Verdict("known", old["id"], text, "revised here since")
         above = under_key(self.store, self.store.scope_id(self.scope), draft.key)
-        if above is not None and above["origin"] in TRUSTED:
-            return Verdict("skipped", above["id"], text, "what stands under its key was said here")
+        return Verdict("skipped", above["id"], text, "what stands under its key was said here") if (
+            above is not None and above["origin"] in TRUSTED) else None
+
+    def place(self, draft: Draft, old: sqlite3.Row | None = None) -> Verdict:
+        """Write a draft, over what its source said before, inside a transaction."""
+        if stands := self.standing(draft, old):
+            return stands
         if old is not None and old["valid_to"] is None and not draft.quarantine:
             when = draft.when if (draft.when or 0.0) > valid_from(old) else None
             result, revised = _revise(self.hippo, old, draft._replace(when=when)), "revised"
@@ -10247,8 +10258,8 @@ class _Intake:
             if old is not None:
                 self.retire(old)
         self.held[draft.text] = result.memory_id
-        return Verdict(revised or result.decision.action, result.memory_id, text,
-                       result.decision.reason)
+        return Verdict(revised or result.decision.action, result.memory_id,
+                       one_line(draft.text, 100), result.decision.reason)
 
     def retire(self, row: sqlite3.Row) -> Verdict:
         """End what its source says no more."""
