@@ -9303,7 +9303,7 @@ def client_of(given: str | None, environ: Mapping[str, str]) -> str:
 
 
 def told(data: Mapping[str, Any], names: str) -> Any:
-    """The first value that is there under these names, which may be paths; of a list its first."""
+    """The first value that is there under these names, which may be paths."""
     for name in names.split():
         value: Any = data
         for part in name.split("."):
@@ -12137,10 +12137,7 @@ class _Call(Record):
         session = (_word(self.hook, "session") or environ.get("CLAUDE_CODE_SESSION_ID")
                    or environ.get("ZCODE_SESSION_ID"))
         hippo.session_id = clean(session)[:200] if isinstance(session, str) and session else None
-        here = os.sep
-        with suppress(OSError):             # the folder may be removed under us
-            here = asked if os.path.isdir(asked) else os.getcwd()
-        return Desk(hippo, detect_project(o.project, here, environ))
+        return Desk(hippo, detect_project(o.project, _here(asked), environ))
 
     def answer(self) -> Answer:
         """What the command answers; raises RealMemoryError."""
@@ -12177,6 +12174,13 @@ class _Call(Record):
         if text:
             print(text, flush=True)     # here, where a reader that has gone is handled
         return answer.code
+
+
+def _here(asked: str = "") -> str:
+    """The folder asked for, else the one that we stand in, which may be removed under us."""
+    with suppress(OSError):
+        return asked if os.path.isdir(asked) else os.getcwd()
+    return os.sep
 
 
 def _written(path: str, text: str) -> str:
@@ -12271,7 +12275,7 @@ def _cmd_report(desk: Desk, given: Mapping[str, Any]) -> Answer:
 
 def _cmd_doctor(call: _Call) -> Answer:
     found = findings(_folder(call.options), os.environ,
-                     client_states(project_root(os.getcwd()), _own_place(call.options)))
+                     client_states(project_root(_here()), _own_place(call.options)))
     lines = [f"{one.state:<8} {one_line(one.what):<12} {one_line(one.found)}"
              + f"\n{'':<21} {one_line(one.todo)}" * bool(one.todo) for one in found]
     many = {state: sum(one.state == state for one in found) for state in STATES}

@@ -9422,6 +9422,13 @@ def test_a_block_that_an_import_writes_over_is_told_with_the_way_back(hippo, tmp
     assert core["human"].value == "Bob" and core.undo("human").value == "Ann"
 
 
+def test_doctor_works_in_a_folder_that_was_removed(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(file_of(tmp_path, "gone/x", "").parent)
+    shutil.rmtree(tmp_path / "gone")
+    ran = cli("doctor")
+    assert (ran.code, ran.err) == (0, "") and "scopes" in ran.out
+
+
 def test_a_dry_run_renames_nothing(cli):
     cli("--project", "shop", "remember", "Shop sells tea")
     assert cli("rename-project", "shop", "store", "--dry-run").code == 0
