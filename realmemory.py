@@ -10124,8 +10124,8 @@ def passages(text: str, *, small: bool = False, marked: bool = True
     for n, line in enumerate([*lines, ""]):
         heading = None if code or not marked else _HEADING.fullmatch(line)
         item, blank = small and not code and _ITEM.match(line), not (code or line.strip())
-        if n == len(lines) or heading or item or size > 2 * PASSAGE or small and not marked or (
-                blank and (small or size > PASSAGE // 2)):
+        if any((n == len(lines), heading, item, size > 2 * PASSAGE, small and not marked,
+                blank and (small or size > PASSAGE // 2))):
             if said := "\n".join(lines[first:n]).rstrip():
                 yield (first + 1, first + 1 + said.count("\n"), " > ".join(crumbs.values()),
                        _ITEM.sub("", said, count=1) if small else said)
