@@ -22,6 +22,7 @@
     python bench.py http                     clients of the official SDK on `serve --http`; what is
                                              lost when its host dies beside a Litestream replica
     python bench.py soak                     six processes on one store for ten minutes
+    python bench.py hostile                  texts of a megabyte of many shapes in every call
     python bench.py scale 100000             recall, bytes and memory as the store grows
     python bench.py context [FILE...]        the virtual context: turns that a small context still
                                              reaches, a long document, cost of a turn
@@ -95,6 +96,7 @@ from realmemory import (
     Hippocampus,
     MainContext,
     MemoryConfig,
+    RealMemoryError,
     RecallPacket,
     Store,
     StoreError,
@@ -3795,6 +3797,153 @@ def soak_row(one: Worked, store: Path) -> Row:
     }  # fmt: skip
 
 
+# === 11d. Hostile sizes ===========================================================================
+# No input of a megabyte, whatever its shape, may hold any call for more than a second. Caches are
+# emptied before each call; a refusal in words is an answer.
+
+
+def shapes(size: int, rng: random.Random) -> dict[str, str]:
+    """Texts of about `size` characters that no hand wrote, by name."""
+    def drawn(low: int, high: int) -> str:
+        return "".join(map(chr, rng.choices(range(low, high), k=size)))
+
+    def lines(form: Callable[[int], str], length: int) -> str:
+        return "".join(form(n) for n in range(size // length))
+
+    made = {
+        "one word": "x", "a word repeated": "walnut ", "newlines": "\n", "signs": "!?;:,.(){}",
+        "flags": "\U0001f468\u200d\U0001f469\u200d\U0001f466", "marks": "\u0301", "e and mark":
+        "e\u0301", "escapes": "\\u0041%41&#x41;", "nested tags": "<b><i a='1'>", "fences": "```\n",
+        "nested JSON": '{"a":[', "digits": "7", "sk- runs": "sk-", "ligatures": "\ufb01\ufdfa",
+        "quotes": "\"'a ", "dashes": "- ", "a@": "a@", "spaces": " ", "path": "a/", "dotted": "a.",
+        "passwords": "password: ", "comments": "<!--", "brackets": "[](", "assigned": "a=b&",
+        "long marks": "a" + "\u0327\u0323\u0301" * 30, "zero width": "a\u200b", "eyes": "i\u0307",
+    }  # fmt: skip
+    return {name: "a " + (unit * (size // len(unit) + 1))[:size] for name, unit in made.items()} | {
+        "distinct words": lines(lambda n: f"w{n * 7919 % 10**6:06x} ", 8),
+        "identifiers": lines(lambda n: f"get{n:x}Name_{n * 31 % 9973} ", 18),
+        "hangul": drawn(0xAC00, 0xD7A3), "cjk": drawn(0x4E00, 0x9FA0), "thai": drawn(0xE01, 0xE3A),
+        "rtl": drawn(0x5D0, 0x5EA), "arabic words": re.sub("\u0628", " ", drawn(0x621, 0x64A)),
+        "any sign": drawn(0x20, 0xD7FF), "base64": drawn(65, 91), "sentences": lines(
+            lambda n: f"The {rng.choice(THINGS)} of {rng.choice(LOOKS)} took {n} days. ", 45),
+        "URLs": "https://a.example/" + lines(lambda n: f"{n * 7919 % 9973}/seg-{n}?q={n}&", 20),
+        "log": lines(lambda n: f"2026-01-02T03:04:{n % 60:02} INFO req={rng.randrange(16**8):08x} "
+                               f"took {n % 977} ms\n", 52),
+        "JSON lines": lines(lambda n: f'{{"id": {n}, "text": "The {n}th line"}}\n', 36),
+        "list": lines(lambda n: f"- item {n}\n", 13), "numbers": lines(lambda n: f"{n}, ", 8),
+    }  # fmt: skip
+
+
+def hostile_calls(folder: Path, text: str) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Calls that take a text, or work over a store that holds a few of its kind."""
+    hippo, other = Hippocampus.open(folder / "one"), Hippocampus.open(folder / "two")
+    hippo.remember_many(f"The {thing} is red" for thing in THINGS)
+    new = len(THINGS) + 1
+    yield "remember", lambda: hippo.remember(text)
+    yield "remember again", lambda: hippo.remember(text)
+    yield "recall", lambda: hippo.recall(text, explain=True)
+    yield "recall its head", lambda: hippo.recall(text[:60], min_confidence=0.0)
+    yield "brief", hippo.brief
+    yield "report", lambda: hippo.report(all_scopes=True)
+    yield "report page", lambda: realmemory.report_page(hippo, all_scopes=True)
+    for name in ("realmemory", "mcp"):
+        yield f"export {name}", lambda name=name: realmemory.export_to(  # type: ignore[misc]
+            hippo, None, format=name)
+    yield "move", lambda: realmemory.move(hippo, new, "quay")
+    yield "consolidate", hippo.consolidate
+    yield "check", hippo.check
+    yield "forget by query, asked", lambda: hippo.forget(query=text[:50], dry_run=True)
+    yield "forget", lambda: hippo.forget(new)
+    yield "remember a third", lambda: hippo.remember(text + " The end")
+    yield "remember with a head", lambda: hippo.remember("One more word: " + text)
+    yield "merge", lambda: hippo.merge([new + 1, new + 2])
+    yield "forget by query", lambda: hippo.forget(query=text[:50])
+    yield "revise", lambda: hippo.revise(1, text[: len(text) // 2] + " mended")
+    desk = realmemory.Desk(other, realmemory.Project("yard", (), "--project"))
+    context, files = MainContext(other, "s1", scope="yard"), realmemory.MemoryFiles(other)
+    server = realmemory.McpServer(lambda: desk, realmemory.TOOL_SETS["all"])
+    server.answer(INITIALIZE.encode())
+    yield "context add user", lambda: context.add("user", text)
+    yield "context add tool", lambda: context.add(
+        "tool", text[: len(text) // 2], call_id="c", result=text[len(text) // 2 :])
+    yield "context add calls", lambda: context.add(
+        "assistant", "", calls=[{"id": "1", "name": "f", "arguments": {"a": text}}])
+    yield "prompt", lambda: (context.prompt(), context.chat(), context.usage())
+    yield "conversation search", lambda: context.conversation_search(text)
+    yield "archival search", lambda: context.archival_memory_search(text)
+    yield "page in", lambda: context.page_in(1)
+    yield "around", lambda: context.around(1)
+    yield "cited", lambda: context.cited(text)
+    context.core.put("big", limit=10**7)
+    yield "block append", lambda: context.core_memory_append("big", text)
+    yield "block replace", lambda: context.core_memory_replace("big", text[-99:], "marmalade")
+    yield "block put", lambda: context.core.put("big", value=text + " and more")
+    for name in ("prompt", "stop"):
+        data = {"session_id": "s2", "prompt": text, "last_assistant_message": text}
+        yield f"hook {name}", realmemory._Hook(desk, name, "claude-code", data).answer
+    for name, given in (("memorize", "text"), ("recall", "query")):
+        line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
+            "name": name, "arguments": {given: f"To {name}: {text}"}}}).encode()  # fmt: skip
+        yield f"MCP {name}", lambda line=line: server.answer(line)  # type: ignore[misc]
+    yield "MCP line", lambda: server.answer(text.encode("utf-8", "replace"))
+    yield "file create", lambda: files.create("/memories/a.txt", text)
+    yield "file replace", lambda: files.str_replace("/memories/a.txt", text[-99:], "marmalade")
+    yield "file view", lambda: files.view("/memories/a.txt")
+    yield "file insert", lambda: files.insert("/memories/a.txt", 1, text)
+    for ending in ("txt", "md", "jsonl", "json", "af"):
+        path = folder / f"notes.{ending}"
+        path.write_text(json.dumps([{"text": text}]) if ending == "json" else text, "utf-8")
+        yield f"import {ending}", lambda path=path: realmemory.import_from(  # type: ignore[misc]
+            other, str(path), scope=path.suffix)
+    (said := folder / "said.jsonl").write_text(json.dumps({"type": "user", "message": {
+        "role": "user", "content": text}}), "utf-8")  # fmt: skip
+    yield "import transcript", lambda: realmemory.import_transcripts(desk, "claude-code", str(said))
+    yield "export letta", lambda: realmemory.export_to(other, None, format="letta", scope="yard")
+    for client in ("codex", "cursor"):
+        for file, edits in realmemory.client_edits(client, "project", str(folder)).items():
+            yield f"wired {Path(file).name}", lambda edits=edits: realmemory.wired(  # type: ignore[misc]
+                text, edits, {"was": None, "made": [], "old": []})
+    yield "close", hippo.close
+    other.close()
+
+
+def hostile(run: Run, args: argparse.Namespace) -> None:
+    """Texts of a megabyte of many shapes in every call: the slowest, in CPU seconds."""
+    rows: list[Row] = []
+
+    def cut(*_: object) -> None:
+        raise TimeoutError("cut after 30 s")
+
+    signal.signal(signal.SIGPROF, cut)  # of CPU time, as all that is measured here
+    for shape, text in shapes(args.size, random.Random(args.seed)).items():
+        if args.only and shape not in args.only:
+            continue
+        with scratch() as folder:
+            for call, work in hostile_calls(folder, text):
+                error = ""
+                realmemory._terms.cache_clear()
+                signal.setitimer(signal.ITIMER_PROF, 30)
+                started = time.process_time()
+                try:
+                    work()
+                except RealMemoryError as refused:
+                    error = "" if len(str(refused)) < 9_000 else "a refusal without end"
+                except Exception as failed:  # counted and shown
+                    error = repr(failed)[:60]
+                seconds = time.process_time() - started
+                signal.setitimer(signal.ITIMER_PROF, 0)
+                rows.append({"call": call, "shape": shape, "s": seconds, "error": error})
+                if seconds > 1 or error:
+                    print(f"    {call}, {shape}: {seconds:.2f} s {error}", flush=True)
+    rows.sort(key=lambda row: -row["s"])
+    title = f"slowest of {len(rows)} calls on texts of {args.size:,} characters"
+    run.table(title, rows[: args.top])
+    run.table("failed", [row for row in rows if row["error"]][:20])
+    run.figure("slowest call, s", rows[0]["s"], "limit 1")
+    run.figure("calls over a second", sum(row["s"] > 1 for row in rows))
+    run.figure("failed or cut", sum(bool(row["error"]) for row in rows))
+
+
 # === 12. Scale ====================================================================================
 # Latency is taken with the costliest cues, 8 words in a row of a stored sentence; beyond the
 # harvested sentences the corpus consists of numbered variants, the hardest neighbours for a ranking
@@ -4879,6 +5028,7 @@ COMMANDS: dict[str, Callable[[Run, argparse.Namespace], None]] = {
     "crash": crash,
     "http": http,
     "soak": soak,
+    "hostile": hostile,
     "scale": scale,
     "context": context,
     "synthetic": synthetic,
@@ -4935,6 +5085,9 @@ def parser() -> argparse.ArgumentParser:
     made["contention"].add_argument("--kills", type=int, default=20)
     made["soak"].add_argument("--minutes", type=float, default=10)
     made["soak"].add_argument("--traces", type=int, default=50_000)
+    made["hostile"].add_argument("--size", type=int, default=10**6)
+    made["hostile"].add_argument("--top", type=int, default=20)
+    made["hostile"].add_argument("--only", nargs="+", metavar="SHAPE")
     made["crash"].add_argument("--kills", type=int, default=1_000)
     made["http"].add_argument("--clients", type=int, nargs="+", default=[1, 4, 16])
     made["http"].add_argument("--calls", type=int, default=50)

@@ -59,7 +59,7 @@ from contextlib import closing, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from heapq import nlargest, nsmallest
-from itertools import accumulate, chain, islice, permutations
+from itertools import accumulate, chain, islice, permutations, repeat
 from operator import eq, ge, gt, le, lt, mul, ne
 from types import SimpleNamespace
 
@@ -474,7 +474,10 @@ def fold(text: str) -> str:
 
 
 def _compose(text: str) -> str:
-    """NFKC with typographic quotes and dashes made plain and invisible signs dropped."""
+    """NFKC with typographic quotes and dashes made plain and invisible signs dropped; of a thousand
+    signs that stand for 18 letters, none."""
+    if text.count("\ufdfa") > 999:
+        text = text.replace("\ufdfa", " ")
     return _normal("NFKC", text.translate(_TABLE))
 
 
@@ -5334,7 +5337,6 @@ _CHOSEN = f"""{SQL_TRACE} WHERE scope_id {SQL_IN.replace("?", ":scopes")}
         OR EXISTS(SELECT 1 FROM json_tree(t.meta) WHERE type = 'text' AND holds(atom))
         OR EXISTS(SELECT 1 FROM variants v WHERE trace_id = t.id AND v.origin <> '{CUE}'
         AND holds(v.text))) ORDER BY id"""
-_FOLDABLE = Regex(r"\w*[^\W\x00-\x7f]\w*")  # a word that its index term does not spell
 FORGOTTEN = "[forgotten]"  # in place of the text where a tool's call or result quoted it
 
 
@@ -5359,7 +5361,9 @@ def _quotable(text: str) -> list[str]:
     """The words of an unescaped text, folded."""
     if text.isascii():
         return list(_QUOTABLE.findall(text.casefold()))
-    return [*map(_folded, _QUOTABLE.findall(text))]
+    words = _QUOTABLE.findall(text)
+    folded = {word: _folded(word) for word in set(words)}
+    return [*map(folded.__getitem__, words)]
 
 
 class _Quotes:
@@ -5371,18 +5375,25 @@ class _Quotes:
     """
 
     def __init__(self, texts: Iterable[str]) -> None:
-        self._rows: dict[int, set[tuple[str, ...]]] = {}
+        self._signs = dict[str, str]()      # each word as one sign: a row of words is a string
+        self._rows: dict[int, set[str]] = {}
         self.texts: list[tuple[int, list[str]]] = []    # so many of the words in a row are a quote
         self._keys: set[str] = set()                    # each has one of these
         for text in map(_unescaped, texts):
             words, low = _QUOTABLE.findall(text), _quotable(text)
             size = min(QUOTED_WORDS, len(words))
-            self._rows.setdefault(size, set()).update(zip(*(low[i:] for i in range(size)),
-                                                          strict=False))
+            for word in low:
+                self._signs.setdefault(word, chr(len(self._signs) % sys.maxunicode + 1))
+            self._rows.setdefault(size, set()).update(self._in_rows(low, size))
             self.texts += [(size, words)] if size else []
             self._keys.update(max(low[at:at + (size + 1) // 2], key=len)
                               for at in range(0, len(words) - size // 2, size // 2 or 1))
         self._keys = self._keys if len(self._keys) <= 64 else {""}
+
+    def _in_rows(self, words: Sequence[str], size: int) -> Iterator[str]:
+        """Each so many of the words in a row; one that no text has is NUL."""
+        row = "".join(map(self._signs.get, words, repeat("\0")))
+        return (row[at:at + size] for at in range((len(row) - size + 1) * (size > 0)))
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Where an unescaped text quotes them, in order; spans may overlap."""
@@ -5390,8 +5401,8 @@ class _Quotes:
         if not any(key in low for key in self._keys):
             return []
         words = _quotable(text)
-        hits = [(at, at + size - 1) for size, rows in self._rows.items() for at, row in enumerate(
-            zip(*(words[i:] for i in range(size)), strict=False)) if row in rows]
+        hits = [(at, at + size - 1) for size, rows in self._rows.items()
+                for at, row in enumerate(self._in_rows(words, size)) if row in rows]
         places = [found.span() for found in _QUOTABLE.finditer(text)] if hits else []
         return sorted((places[first][0], places[last][1]) for first, last in hits)
 
@@ -5423,7 +5434,9 @@ def _near(said: _Quotes, holders: Mapping[int, set[int]], own: set[int]
           ) -> tuple[set[int], bool]:
     """Ids of the traces that hold most of the rarest terms of a quote; whether others may hold one
     as well, for a row of its words has no term that is indexed.  `holders` has the traces by unit,
-    `own` every unit of the texts."""
+    `own` every unit of the texts.  For a text as long as a book all are read instead."""
+    if max((len(words) for _, words in said.texts), default=0) > MOST_KINDS:
+        return {*chain.from_iterable(holders.values())}, True
     near, keys = set[int](), set[tuple[int, ...]]()
     rarest = sorted(holders, key=lambda unit: len(holders[unit]))
     rank, ranks = {unit: at for at, unit in enumerate(rarest)}, dict[str, list[int] | None]()
@@ -5630,7 +5643,8 @@ def forget_traces(brain: _Brain, rows: Mapping[int, sqlite3.Row],
         tuple(labels), tuple(rows), (f"other projects say it {elsewhere} times, too",) * (
             elsewhere > 0)), [other for other in blind if other not in rows], [
                 *words, *filter(None, [query]), *(part for text in chain.from_iterable(
-                    texts.values()) for part in (text, *_FOLDABLE.findall(text)))]
+                    texts.values()) for part in (text, *(    # a word that its term does not spell
+                        word for word in re.findall(r"\w+", text) if not word.isascii())))]
 
 
 def forget_chosen(brain: _Brain, named: Mapping[int, sqlite3.Row], what: Selection | None, *,
@@ -7629,7 +7643,7 @@ class MainContext:
             logged=True, scope=self.scope, origin=ROLES[role], speaker=speaker, when=when,
             session_id=self.session_id, turn_id=turn_id, source_url=source_url, meta=about)
         draft = draft._replace(quarantine=draft.quarantine or next(filter(None, map(
-            suspicion, (result or "", called(calls)))), ""))
+            suspicion, {result or "", called(calls)} - {text, draft.text})), ""))
         with self._changing():
             self._state["turns"] += 1
             ident = log_turn(self.hippo, draft._replace(
@@ -8762,7 +8776,7 @@ class MemoryFiles:
                      f"not appear verbatim in {path}.")
             _require(text.count(old_str) == 1, "No replacement was performed. Multiple occurrences "
                      f"of old_str `{_head(old_str)}` in lines: "
-                     f"{_head(', '.join(map(str, places)))}. "
+                     f"{_head(', '.join(map(str, places[:1_000])))}. "
                      "Please ensure it is unique")
             lines = self._save(blocks, at, text.replace(old_str, new_str)).split("\n")
         first = max(1, places[0] - 2)
@@ -10209,11 +10223,13 @@ def passages(text: str, *, small: bool = False, marked: bool = True
 
 def _prose(source: Source, *tags: str, small: bool = True, marked: bool = True
            ) -> Iterator[tuple[str, Any]]:
-    """Passages with citations.  What basic-memory writes, "- [fact] text #tag (context)" and
-    "- relation [[Target]]", is taken apart."""
+    """Passages with citations, but for signs alone ("```", "---").  What basic-memory writes,
+    "- [fact] text #tag (context)" and "- relation [[Target]]", is taken apart."""
     front, body = source.front() if marked else ({}, source.text)
     title, common = front.get("title", ""), (*tags, *re.findall(r"[\w/-]+", front.get("tags", "")))
     for first, last, above, text in passages(body, small=small, marked=marked):
+        if not re.search(r"\w|[^\x00-\x7f]", text):
+            continue
         own, about = common, dict[str, object]()
         if title and (seen := _OBSERVED.fullmatch(text)):
             about, text = {"category": seen[1], "context": seen[4]}, f"{title}: {seen[2]}"

@@ -3813,9 +3813,10 @@ def test_repeating_a_planted_claim_gives_it_no_strength(hippo, clock):
 @pytest.mark.parametrize("text", [
     "".join(map(chr, range(0xac00, 0xd7a3))) * 90, " ".join(f"w{i:x}" for i in range(140_000)),
     "x" * 10**6, "a/" * 500_000, "\\u0041%41&#x41;" * 60_000, "[" * 10**6, "a" + "\u0301" * 10**6,
-    "\n" * 999_999 + "a", " \n" * 500_000 + "a", "a@" * 500_000, "\ud83d x" * 300_000],
+    "\n" * 999_999 + "a", " \n" * 500_000 + "a", "a@" * 500_000, "\ud83d x" * 300_000,
+    "\ufb01\ufdfa" * 500_000],
     ids=["hangul", "words", "one word", "path", "escapes", "json", "marks", "newlines", "spaces",
-         "signs", "surrogates"])
+         "signs", "surrogates", "ligatures"])
 def test_a_megabyte_of_any_shape_is_kept_whole_and_found_by_its_ends(text, hippo):
     ident, = put(hippo, f"The lighthouse log begins. {text} It ends with marmalade.")
     assert hippo.get(ident).text.endswith("marmalade.") and len(hippo.get(ident).text) > 10**5
@@ -3825,6 +3826,18 @@ def test_a_megabyte_of_any_shape_is_kept_whole_and_found_by_its_ends(text, hippo
     assert sql(hippo.store.folder, "SELECT length(pointers) FROM events ORDER BY seq")[0][0] < 10**6
     hippo.consolidate()
     assert hippo.check() == []
+    hippo.forget(ident)
+    assert hippo.check() == [] and ids(hippo.traces()) != [ident]
+
+
+@pytest.mark.parametrize("form", ["w{:x}", "\u0434{:x}"])
+def test_what_quotes_a_text_as_long_as_a_book_is_told_when_it_is_forgotten(form, hippo):
+    words = [form.format(n) for n in range(rm.MOST_KINDS + 5_000)]
+    book, quote, near = put(hippo, " ".join(words), "It says: " + " ".join(words[90:105]),
+                            " ".join(words[90:101]) + " and more")
+    assert hippo.forget(book).left == (quote,) and hippo.get(near)
+
+
 @pytest.mark.parametrize("claim, fact, cue", [
     ("The hotfix may skip the review", "Every hotfix must pass the review board", "hotfix review"),
     ("Билд не требует подписи", "Каждый билд требует подписи ключом", "билд подпись"),
@@ -7706,6 +7719,13 @@ def test_directive_shaped_files_and_names_are_shown_under_a_line_that_says_so(fi
     assert files.view("/memories").startswith("UNTRUSTED")
 
 
+def test_a_refusal_names_no_more_than_a_thousand_of_the_lines_where_a_text_stands(files):
+    files.create("/memories/a", "x\n" * 100_000)
+    with pytest.raises(rm.InvalidInput, match=r"Multiple.*: 1, 2, .* 1000\.") as refused:
+        files.str_replace("/memories/a", "x", "y")
+    assert len(str(refused.value)) < 10_000
+
+
 def test_file_commands_that_lack_a_field_or_bring_a_wrong_one_say_which(files):
     for command, told in [
             ({"command": "view"}, "path"), ({}, "Unknown command: None"),
@@ -9459,6 +9479,13 @@ def test_passages_stand_where_they_say_in_order_and_miss_no_text(lines, small, m
         assert "\n".join(lines[first - 1:last]).endswith(said) and said.strip()
     rest = [line for n, line in enumerate(lines, 1) if n not in at and line.strip()]
     assert all(line[0] == "#" or rm.FENCE[0] + " -->" in lines for line in rest)
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "notes.md"])
+def test_a_line_of_signs_alone_is_no_note(name, hippo, tmp_path):
+    path = file_of(tmp_path, name, "- Oak is hard\n\n---\n\n" + "***\n\n```\n```\n\n" * 9)
+    rm.import_from(hippo, str(path))
+    assert [re.search("Oak|[*`]+|--", one.text)[0] for one in hippo.traces()] == ["Oak"]
 
 
 def test_import_and_export_on_the_command_line(cli, tmp_path, alone):
