@@ -6199,6 +6199,7 @@ _REACHED = """SELECT (SELECT value FROM db_meta WHERE key = 'epoch'),
     (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'events')"""
 _CHANGED = "texts that are not what was remembered"
 _SEPARATORS = re.compile("[\0- \"'\x7f]+")      # what FTS5 splits terms at
+SMALL = 1 << 22                                 # bytes of a store that is read in a second
 
 
 def _in_cycles(store: TraceStore, column: str) -> list[int]:
@@ -6247,6 +6248,25 @@ def _out_of_step(store: TraceStore) -> dict[str, list[int]]:
     return {_CHANGED: changed, "traces whose number of words is wrong": miscounted,
             "traces out of step with the postings": [*pointers, *held],
             "traces out of step with FTS5": [*fts, *heard]}
+
+
+@contextmanager
+def _set_aside(store: TraceStore) -> Iterator[TraceStore]:
+    """A copy to read at length: the WAL of a store grows as long as anybody reads in it.  The store
+    itself where it is small, or where no copy can be made or opened."""
+    place, copy = f"{store.path}.{os.getpid()}.part", store
+    try:
+        if os.path.getsize(store.path) > SMALL and not store.read_only:
+            with suppress(StoreError, OSError):
+                private_folder(place)
+                with store._alone():
+                    _copied(store._con, os.path.join(place, Store.FILE), "SELECT 1")
+                copy = TraceStore(place, store.config)
+        yield copy
+    finally:
+        if copy is not store:
+            copy.close()
+        remove(place)
 
 
 def _problems(store: TraceStore) -> dict[str, list[int]]:
@@ -6777,8 +6797,8 @@ class Hippocampus(_Brain):
     def check(self) -> list[str]:
         """Every broken invariant in words; an empty list when the store is sound."""
         copies, bad = sound_copies(self.store.folder)
-        with self.store.reading():
-            problems, here = problems_told(_problems(self.store)), self.store.rows(_REACHED)[0]
+        with _set_aside(self.store) as store, store.reading():
+            problems, here = problems_told(_problems(store)), store.rows(_REACHED)[0]
         return problems + [
             f"{path!r} has later changes: those in a lost memory.db-wal are gone; `realmemory "
             "restore newest --yes` brings these back" for path in copies[:1]
