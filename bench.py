@@ -3687,7 +3687,8 @@ class Worker:
         result = self.tool.remember(text)
         self.calls += 1
         self.wrote(result.memory_id, text, result.created)
-        self.look(lambda cue: [item.memory_id for item in self.tool.recall(cue).items])
+        self.look(lambda cue: [item.memory_id for item in
+                               self.tool.recall(cue, all_scopes=True).items])
         time.sleep(0.05)
 
     def command(self, n: int) -> None:
