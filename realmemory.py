@@ -67,8 +67,9 @@ __version__ = "0.1.0"
 __all__ = [
     "AgentSession", "Decision", "EmbeddingProvider", "EmbedderMismatch", "FastEmbedProvider",
     "HashingEmbedder", "Hippocampus", "InvalidInput", "Item", "LangGraphStore", "MainContext",
-    "MemoryConfig", "MemoryFiles", "NotFound", "ReadOnly", "RealMemoryError", "RecallPacket",
-    "StoreDamaged", "StoreError", "UnsafeStore", "WriteResult", "bound_tools", "main", "run_agent"]
+    "MemoryConfig", "MemoryFiles", "ModelMissing", "NotFound", "ReadOnly", "RealMemoryError",
+    "RecallPacket", "StoreDamaged", "StoreError", "UnsafeStore", "WriteResult", "bound_tools",
+    "main", "repair", "run_agent"]
 
 KINDS = ("episodic", "semantic", "procedural")
 ORIGINS = ("user", "agent", "tool", "file", "web", "import")
