@@ -1469,7 +1469,7 @@ _LABELLED = tuple((signs.split(","), Regex(f"(?P<label>{labels}){_VALUE}")) for 
      r"|clave (?:del?|para|wifi)\b|密码|密碼|口令|ключ(?!ев)|секрет|токен|clave|密钥|令牌|senha"
      r"|mot de passe|mdp(?<!\wmdp)|parola|hasł[oa]|şifre|wachtwoord|lösenord|recovery code"
      r"|пасс(?<!\wпасс)(?!\w)|пин(?<!\wпин)(?!\w)|код доступа|パスワード|暗証番号|비밀번호")))
-_TOLD_BY = {"auth", *(sign for signs, _ in (*_LABELLED, *_SECRETS) for sign in signs)}
+_TOLD_BY = {"auth", "密", "令", *(sign for signs, _ in (*_LABELLED, *_SECRETS) for sign in signs)}
 _HINTS = [sign for sign in _TOLD_BY if not any(less in sign for less in _TOLD_BY - {sign})]
 _ASCII_HINTS = [*filter(str.isascii, _HINTS)]
 _OF_PASSWORDS = ("pass", "_pass", "-pass", "pwd", "kenn", "пин-", "пинк", "парол", "contras",
