@@ -1389,8 +1389,9 @@ def rewarded(strength: float, reward: float, config: MemoryConfig) -> float:
 # Memory is a way to plant instructions and a place where secrets rest.  Secrets are cut out before
 # a text is stored.  Directive-shaped text and hidden characters are stored but quarantined: never
 # in a brief, shown only marked.  Recalled text is rendered as data, whatever its rank.
-# Of 75 secrets of kinds kept back when these rules were made, 72 were cut out, with 2 false alarms
-# in 72 texts that look like one (`pytest -s -k secrets_of_many_kinds`); linear, 0.2 s a megabyte.
+# Of 77 secrets in everyday forms of 14 languages, 66 were cut out when these rules first met them
+# and 72 since, with no false alarm in 99 texts that look like one (`pytest -s -k
+# secrets_of_many_kinds`); linear, 0.2 s a megabyte.
 
 # What is looked for where a word of the first column stands in the text; the named part is cut out.
 _SECRETS = tuple((signs.split(), Regex(pattern, re.S)) for signs, pattern in (
@@ -1402,17 +1403,29 @@ _SECRETS = tuple((signs.split(), Regex(pattern, re.S)) for signs, pattern in (
      r"(?P<bearer>(?=[A-Za-z._~+/=-]{0,80}\d)[A-Za-z0-9._~+/=-]{16,4000})"),
     ("://",
      r"://[^\s/:@]{0,64}:(?P<url_password>(?![<${%\[*]|(?:pass|passwd|password|pw|secret|token)@)[^\s/]{3,256})(?=@)"),
-    ("curl mysql sshpass docker twine auth",
-     r"\b(?:curl [^\n|]{0,60}?-u ?['\"]?[^\s:'\"]{1,60}:|mysql\w{0,6} [^\n|]{0,60}?-p['\"]?"
-     r"|(?:sshpass|docker login|twine) [^\n|]{0,60}?-p ?['\"]?"
+    ("curl mysql sshpass docker twine auth= (auth",
+     r"\b(?:curl [^\n|]{0,60}?(?:-u ?['\"]?[^\s:'\"]{1,60}:|(?:-b|--cookie) ?['\"]?[\w.-]{1,40}=)"
+     r"|mysql\w{0,6} [^\n|]{0,60}?-p['\"]?|(?:sshpass|docker login|twine) [^\n|]{0,60}?-p ?['\"]?"
      r"|auth ?= ?\(['\"][^\s'\"]{1,60}['\"], ?['\"])"
      r"(?P<login>(?=[^\s'\"]{0,64}\d)[^\s'\"$<]{6,256})"),
+    ("--pass --token --secret --api-key",
+     r"--(?:pass(?:word|wd|phrase)?|token|secret|api-key)[ =]['\"]?"
+     r"(?P<login>(?=[^\s'\"]{0,64}\d)[^\s'\"$</{][^\s'\"$<]{5,255})"),
+    ("login creds credentials zugangsdaten identifiants логин доступ",
+     r"(?i:\b(?:log-?in|creds|credentials|zugangsdaten|identifiants|логин|доступы?)\b[^\n:=/]{0,40}"
+     r"(?:/\s?\w{4,9})?(?:[:=—]|\s(?:is|are|est|sont|ist|sind))\s{1,3})[\w.@+-]{1,60}\s/\s"
+     r"(?P<login>(?=\S{0,64}\d)(?=\S{0,64}[^\W\d_])[^\s,;:]{4,64}[^\s,;:.)])(?!:)"),
     ("phrase mnemonic фраз frase",
      r"(?i:(?:seed|recovery) phrase|mnemonic|сид-фраз|frase semilla)[^\n:=]{0,24}"
      r"(?:[:=]|\s(?:is|es)\s)\s?['\"]?"
      r"(?P<seed_phrase>(?:(?!(?:the|and|for|are|you)\b)[a-z]{3,8}\s){11,23}[a-z]{3,8})\b")))
-# The shapes of keys, within a word; one may stand right after a Cyrillic or Chinese letter.
+# The shapes of keys, within a word; one may stand right after a Cyrillic or Chinese letter.  Some
+# are so plain that they are known in a word broken by a line's end or by signs that don't show.
 _LONG_WORD = Regex(r"\S{20,}")
+_PLAIN_KEYS = "AKIA ASIA ghp_ gho_ ghs_ ghu_ ghr_ github_pat_ glpat- xoxb- xoxp- eyJ".split()
+_BROKEN_KEY = Regex(rf"(?:{'|'.join(_PLAIN_KEYS)})[\w.-]{{0,255}}\n[ \t]{{0,20}}[\w.-]{{4,255}}")
+_BARE = {**dict.fromkeys(map(ord, "\xad\u200b\u200c\u200d\u2060\ufeff")),
+         **{c: c - 0xfee0 for c in range(0xff01, 0xff5f)}}
 _KEY = Regex("(?<![A-Za-z0-9])(?:" + "|".join(f"(?P<{kind}>{shape})" for kind, shape in {
     "aws_key": "(?:AKIA|ASIA)[0-9A-Z]{16}(?![0-9A-Za-z])",
     "github_token": "gh[pousr]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9_]{50,255}",
@@ -1425,39 +1438,64 @@ _KEY = Regex("(?<![A-Za-z0-9])(?:" + "|".join(f"(?P<{kind}>{shape})" for kind, s
                r"|e2b|rubygems|sq0[a-z]{3}|pul|AGE-SECRET-KEY|key(?=-[0-9a-f]{32}\b))[-_]"
                r"(?=[A-Za-z_-]{0,80}\d)[A-Za-z0-9_-]{20,255}|AIza[A-Za-z0-9_-]{35}"
                r"|(?:ya29\.|1//0|hv[sbr]\.)[A-Za-z0-9_-]{20,255}|dapi[0-9a-f]{32}"
+               r"|SK[0-9a-f]{32}(?![0-9A-Za-z])"
                r"|SG\.[A-Za-z0-9_-]{16,80}\.[A-Za-z0-9_-]{16,80}"
                r"|[MNO][A-Za-z0-9_-]{22,28}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,45}",
 }.items()) + r")|(?<!\d)(?P<bot_token>\d{8,10}:AA[A-Za-z0-9_-]{30,40})")
 # What stands after a label is judged by its looks, more strictly where that may be no password.
 # Each alternative begins with a letter, so that the others are passed over fast.
-_LABELLED = Regex(
-    r"(?P<label>password|passwd|passphrase|passcode|passwort|pass(?<=[_&?-]pass)|pwd|kennwort"
-    r"|пин-?код|парол[а-я]{1,2}|contraseña|mi clave|tu clave|su clave|clave (?:del?|para|wifi)\b"
-    r"|\?s(?:ecret|ig)|&s(?:ecret|ig)|密码|口令|secret|api[ _-]?key|credential|access[ _-]?key"
-    r"|account[ _-]?key|private[ _-]?key|encryption[ _-]?key|signing[ _-]?key|master[ _-]?key"
-    r"|auth(?<=[\"_-]auth)|cookie|token(?<![a-z]token)|ключ(?!ев)|секрет|токен|clave|密钥|令牌)"
-    r"[a-zа-яё\d_-]{0,24}+(?:[ \t][\w.-]{1,20}+){0,4}?(?:['\"*`]{0,3}(?:(?P<said>\s{0,3}"
-    r"(?:=>|[:=：＝—]|>(?=[^\s<]{4,99}</))\s{0,3})|(?P<is>\s(?:-|is|это|es)\s|\s?[是为]\s?))\*{0,2}\s?['\"`]?"
+_VALUE = (
+    r"[a-zа-яё\d_-]{0,24}+(?:[ \t]\(?[\w.'-]{1,20}+\)?){0,4}?(?:[\\'\"*`\]]{0,8}(?:"
+    r"(?P<said>\s{0,3}(?:=>|[:=：＝—]|>(?=[^\s<]{4,99}</))\s{0,3})"
+    r"|(?P<is>[ \t](?:-|is|это|es)\s|['’]s\s|\s?[是为]\s?)"
+    r"|(?P<ist>[ \t](?:ist|lautet|est|è|é|är|jest)\s|\s?[は는은]\s?))\*{0,2}\s?\\{0,8}['\"`]?"
     r"|\s{1,3}(?=\S{0,64}\d)(?=\S{8}))"
-    r"(?P<value>(?<=['\"`])[^'\"`\n]{4,100}(?=['\"`])"
-    r"|[^\s'\"`,;(){}<>|&\u3001-\u9fff，；]{3,255}[^\s'\"`,;(){}<>|&.\u3001-\u9fff，；]"
+    r"(?P<value>(?<=['\"`])[^'\"`\n]{3,99}[^'\"`\n\\](?=\\{0,8}['\"`])"
+    r"|[^\s'\"`,;(){}<>|&\u3001-\u9fff，；]{3,255}[^\s'\"`,;(){}<>|&.\\\u3001-\u9fff，；]"
     r"(?:&(?![\w.-]{1,40}=)[^\s'\"`,;(){}<>|&\u3001-\u9fff，；]{1,80}){0,4})")
-_SECRET_LABELS = (" key", *"""passw passp passc _pass -pass &pass ?pass pwd kennwort пин парол
-contraseña clave 密码 口令 ?sig &sig secret _key -key apikey accesskey accountkey privatekey
-credential "auth _auth -auth cookie token ключ секрет токен 密钥 令牌""".split())
-_HINTS = (*_SECRET_LABELS, *(sign for signs, _ in _SECRETS for sign in signs))
-_OF_PASSWORDS = ("pass", "pwd", "kenn", "пин", "парол", "contra", "mi ", "tu ", "su ", "clave ",
-                 "密码", "口令", "?", "&")
+_KEYS = "|".join(f"(?<={name}{parted}key)" for parted in ("", "[ _-]") for name in (
+    "api app access account private encryption signing master session shared").split())
+# The labels begin with few letters, and those of other languages are apart: the rest is passed fast
+_LABELLED = tuple((signs.split(","), Regex(f"(?P<label>{labels}){_VALUE}")) for signs, labels in (
+    ('pass,pwd,secret,key,?sig,&sig,credential,"auth,_auth,-auth,cookie,token,pin:,pin is,pin code,'
+     "psk,pw",
+     r"password|passwd|passphrase|passcode|_pass|-pass|&pass|\?pass|pwd|\?s(?:ecret|ig)"
+     rf"|&s(?:ecret|ig)|secret|credential|\"auth|_auth|-auth|token|key(?:{_KEYS})"
+     r"|cookie(?:['\"]?\s?[:=]\s?['\"]?[\w.-]{1,40}(?==))?"
+     r"|p(?:ass|w|sk|in)(?<!\wpass)(?<!\wpw)(?<!\wpsk)(?<!\wpin)(?![\w-])"),
+    ("passwort,kennwort,пин,парол,contrase,clave,密码,密碼,口令,ключ,секрет,токен,密钥,令牌,senha,"
+     "mot de passe,mdp,parola,hasł,şifre,wachtwoord,lösenord,пасс,код доступа,パスワード,暗証番号,"
+     "비밀번호,recovery code",
+     r"passwort|kennwort|пин-?код|парол[а-я]{1,2}|contrase[ñn]a|mi clave|tu clave|su clave"
+     r"|clave (?:del?|para|wifi)\b|密码|密碼|口令|ключ(?!ев)|секрет|токен|clave|密钥|令牌|senha"
+     r"|mot de passe|mdp(?<!\wmdp)|parola|hasł[oa]|şifre|wachtwoord|lösenord|recovery code"
+     r"|пасс(?<!\wпасс)(?!\w)|пин(?<!\wпин)(?!\w)|код доступа|パスワード|暗証番号|비밀번호")))
+_TOLD_BY = {"auth", "密", "令", *(sign for signs, _ in (*_LABELLED, *_SECRETS) for sign in signs)}
+_HINTS = [sign for sign in _TOLD_BY if not any(less in sign for less in _TOLD_BY - {sign})]
+_ASCII_HINTS = [*filter(str.isascii, _HINTS)]
+_OF_PASSWORDS = ("pass", "_pass", "-pass", "pwd", "kenn", "пин-", "пинк", "парол", "contras",
+                 "mi ", "tu ", "su ", "clave ", "密码", "密碼", "口令", "?", "&")
+_PINS = ("pin", "пин", "暗証", "код", "recovery")
+_MAYBE_PASSWORDS = (
+    *_PINS, *"pass pw psk пасс senha mot mdp parola hasł şifre wacht lös パス 비밀".split())
+# Hex digits, or both cases and digits without a sign; what is a password even after a mere space;
+# and a number with its unit.
+_RANDOM = Regex(r"[0-9a-f]{32,}\Z|(?=\D*(?:\d\D*){3})(?=[^a-z]*[a-z])(?=[^A-Z]*[A-Z])"
+                r"[A-Za-z0-9]{16,}\Z")
+_STRONG = Regex(r"(?=[^A-Z]*[A-Z])(?=[^a-z]*[a-z])(?:[^\d\s]*\d){3}|(?=\S{8})[\w.-]*[#$%^&*!]")
+_MEASURE = Regex(r"\d[\d.,:/]*[^\W\d_]{0,8}\Z")
 _CLAUSE_END = Regex(r"\s{0,3}(?:[\n,;&|)}\]<\"'`，。]|\.(?:\s|\Z)|\Z)")
 # Placeholders, paths, dates, names in code, and words that tell of a password without being one.
 _NO_PASSWORD = Regex(
-    r"[<${%\[*/~.]|\w:\\|\w{2,9}://|\d{4}-\d\d-\d\d|[x*.•…-]{4}|your|example|change.?me|redacted"
+    r"[<${%\[*~.]|(?:pass\w{0,6}|pwd|pw)[=:]|/(?!(?=\D*\d)[^/]*(?-i:[A-Z])[^/]{3,}\Z)|\w:\\|\w{2,9}://|\d{4}-\d\d-\d\d"
+    r"|[x*.•…-]{4}|your|example|change.?me|redacted"
     r"|(?:self|this|os|env|process|args?|conf|config|cfg|req|request|data|form|settings|vault"
     r"|import|optional|getenv)\b[._\[]?|[a-z_]\w*\[|[a-z_]+\.[a-z_]\w*\Z"
     r"|(?=\D*\Z).*(?:passw|secret|token|pwd|парол|contrase|vault)"
     r"|(?:string|text|none|null|true|false|required|hidden|unset|empty|default|user|here|there"
-    r"|same|wrong|strong|weak|short|long|correct|unknown|prompt|keychain|bitwarden|varchar|bool"
-    r"|bytes|auth|credentials?|details|expiry|[a-z'-]+(?:ed|ing|ble|[aeo]ry|al|ic|[ae]nt|ive|ect"
+    r"|same|wrong|strong|weak|\W?1password|short|long|correct|unknown|prompt|keychain|bitwarden"
+    r"|varchar|bool|bytes|auth|credentials?|details|expiry"
+    r"|(?:[a-z']{0,14}-)?[a-z']{1,14}(?:ed|ing|ble|[aeo]ry|al|ic|[ae]nt|ive|ect"
     r"|ful|less|ad[oa]|id[oa]|[eo]ri[oa]|ct[oa])|[а-яё-]+(?:[её]н[аоы]?|ый|ий|ая|ое|ть|ся|[иеую]т"
     r"|[ое]м))\W*\Z", re.I)
 
@@ -1595,22 +1633,33 @@ def redacted(text: str) -> tuple[str, tuple[str, ...]]:
         (start, end), at = match.span(kind), match.start()
         return f"{match[0][:start - at]}[redacted:{kind}]{match[0][end - at:]}"
 
-    hinted = any(map(low.__contains__, _HINTS))
+    def keys_cut(match: re.Match[str]) -> str:
+        word, cut = match[0], str(_KEY.sub(mark, match[0]))
+        if cut == word and ("\n" in word or not word.isascii()):
+            bare = re.sub(r"\n[ \t]*", "", word).translate(_BARE)
+            cut = str(_KEY.sub(mark, bare))
+            return word if cut == bare else cut
+        return cut
+
+    hinted = any(map(low.__contains__, _ASCII_HINTS if low.isascii() else _HINTS))
     for signs, pattern in _SECRETS if hinted else ():
         if any(map(low.__contains__, signs)):
             text = pattern.sub(mark, text)
     if max(map(len, text.split()), default=0) > 19:
-        text = _LONG_WORD.sub(lambda word: _KEY.sub(mark, word[0]), text)
-    if hinted and any(map(low.__contains__, _SECRET_LABELS)):
-        text, before = _passwords_cut(text), text
-        kinds += ["password"] * (text != before)
+        if "\n" in text and any(map(text.__contains__, _PLAIN_KEYS)):
+            text = _BROKEN_KEY.sub(keys_cut, text)
+        text = _LONG_WORD.sub(keys_cut, text)
+    for signs, pattern in _LABELLED if hinted else ():
+        if any(map(low.__contains__, signs)):
+            text, before = _passwords_cut(text, pattern), text
+            kinds += ["password"] * (text != before)
     return text, tuple(dict.fromkeys(kinds))
 
 
-def _passwords_cut(text: str) -> str:
+def _passwords_cut(text: str, pattern: Regex) -> str:
     """The text without what stands after the word for a password or a key and looks like one."""
     low, parts, done, at = text.replace("\u0130", "I").lower(), list[str](), 0, 0  # as long as text
-    while match := _LABELLED.search(low, at):
+    while match := pattern.search(low, at):
         (start, end), at = match.span("value"), match.end("label")
         if _looks_secret(match, text[start:end]):
             parts += text[done:start], "[redacted:password]"
@@ -1619,17 +1668,27 @@ def _passwords_cut(text: str) -> str:
 
 
 def _looks_secret(match: re.Match[str], value: str) -> bool:
-    """Whether the value that _LABELLED found is a secret, and not what is told of one."""
+    """Whether the value that a row of _LABELLED found is a secret, and not what is told of one."""
     low, key = match.string, re.match(r"[srp]k[_-][\w-]{20}", value)
     if key or _NO_PASSWORD.match(value) or low[match.end():match.end() + 1] == "(":
         return bool(key)
     signs = re.sub(r"[\W_]", "", value)
     mixed = re.search(r"\d", signs) and re.search(r"[^\W\d_]", signs)
-    told, named = match["said"] or match["is"], match["label"].startswith(_OF_PASSWORDS)
+    told, label = match["said"] or match["is"], match["label"]
+    named = label.startswith(_OF_PASSWORDS) and label != "pass"
+    maybe, stated = named or label.startswith(_MAYBE_PASSWORDS), told or match["ist"]
+    if maybe and mixed and stated:
+        return len(value) > 5 and (named or not _MEASURE.match(value))
+    if maybe and mixed and match.start("value") - match.end("label") < 4 and _STRONG.match(value):
+        return True
+    if stated and label.startswith(_PINS):
+        return signs.isdigit() and len(value) > 3
     if not (told and named):
+        if told and _RANDOM.match(value):
+            return True
         runs = len(re.findall(r"\d+|[a-zа-я]+|[A-ZА-Я]+", signs))  # fewer where names are made up
         return bool(mixed) and len(value) > (9 if told or named else 15) and runs > 0.3 * len(signs)
-    return len(value) > 5 if mixed else _stands_alone(match, value, signs)
+    return _stands_alone(match, value, signs)
 
 
 def _stands_alone(match: re.Match[str], value: str, signs: str) -> bool:

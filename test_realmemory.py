@@ -1491,6 +1491,34 @@ mi clave es ⟦{w}{n6}⟧
 令牌=⟦{n40}⟧
 mnemonic = "⟦{w} {w} {w} {w} {w} {w} {w} {w} {w} {w} {w} {w}⟧"
 stringData:\n  token: ⟦{n24}⟧\n  note: none
+{\"user\":\"bob\",\"password\":\"⟦Tr0ub4dor3x9⟧\"}
+https://a.example/cb?access_token=⟦abcDEF123456ghiJKL789⟧
+SECRET_KEY_BASE=⟦{x32}⟧
+Cookie: session=⟦{n24}⟧
+token: ⟦abcDEF123456ghiJKL789⟧
+access_token=⟦abcDEF123456ghiJKL789⟧
+api_key=⟦0123456789abcdef0123456789abcdef⟧
+auth token ⟦{x32}⟧
+login root with password ⟦Tr0ub4dor&3⟧
+user: bob / pass: ⟦Tr0ub4dor&3⟧
+my wifi password's ⟦Tr0ub4dor&3⟧
+senha: ⟦Tr0ub4dor&3⟧
+mot de passe : ⟦Tr0ub4dor&3⟧
+パスワード: ⟦Tr0ub4dor&3⟧
+Das Kennwort: ⟦Tr0ub4dor&3⟧
+parola d'accesso: ⟦Tr0ub4dor&3⟧
+hasło: ⟦Tr0ub4dor&3⟧
+şifre: ⟦Tr0ub4dor&3⟧
+token ⟦gh¬p_{n10}\u200b{n26}⟧ here
+token ⟦gh¬p_{n10}\n{n26}⟧ here
+token ⟦ｇｈ¬ｐ＿ＡＢＣＤ１２３４{n28}⟧ here
+⟦S¬K{x32}⟧
+login is ann / ⟦X1234⟧
+login is ann / ⟦{W}{d4}⟧ on the portal
+encryption key (AES): ⟦{B42}=⟧
+password: "⟦correct horse 7 battery⟧"
+password: ⟦abc/def/Tr0ub4d⟧
+the db password is ⟦correcthorsebattery⟧
 ---
 commit {x40}\nAuthor: Ann
 git diff {x7}..{x7} -- src/
@@ -1696,6 +1724,185 @@ la clave primaria de la tabla es id_pedido2
 token de acceso: dura 15 minutos
 密码必须包含数字和字母abc123
 """
+EVERYDAY = r"""
+{\"email\": \"ann@quay.example\", \"passwd\": \"⟦{W}{n6}⟧\"}
+"body": "{\"grant\":\"x\",\"refresh_token\":\"⟦{n40}⟧\"}"
+[{"text": "{\\\"apiKey\\\": \\\"⟦{x32}⟧\\\"}"}]
+GET /v1/fees?api_key=⟦{x32}⟧&page=2 HTTP/1.1
+https://api.example/me?access_token=⟦{n24}⟧
+https://quay.example/reset?token=⟦{x40}⟧&lang=en
+SECRET_KEY = 'django-insecure-⟦{n30}#{n8}(x⟧'
+RAILS_MASTER_KEY=⟦{x32}⟧
+APP_KEY=base64:⟦{B42}=⟧
+NEXTAUTH_SECRET=⟦{B42}=⟧
+ENCRYPTION_KEY=⟦{x64}⟧
+Set-Cookie: sid=⟦{n32}⟧; Path=/; HttpOnly
+curl -b 'session=⟦{x40}⟧' https://quay.example/me
+cookie: auth_session=⟦{n28}⟧
+2026-11-02 10:11:12 DEBUG login ok token=⟦{n20}⟧ user=ann
+[info] using bearer token: ⟦{n36}⟧
+access_token: ⟦{n30}⟧
+"refreshToken": "⟦{n44}⟧",
+Our auth token ⟦{x40}⟧ still works
+The api key ⟦{n32}⟧ is for the weather service
+log in as admin with password ⟦{W}{n5}&{d1}⟧
+ssh root@10.0.0.5 with pass ⟦{W}{d3}!⟧
+username: ann, pass: ⟦{W}{d2}&{d1}⟧
+u: robot p: ⟦{W}{d4}$⟧
+user ann, pw ⟦{W}{d4}#⟧
+pw: ⟦{W}{d3}!⟧
+PW=⟦{n10}⟧
+The wifi password's ⟦{w}{d3}{w}⟧, tell the guests
+my pin is ⟦{d6}⟧
+PIN: ⟦{d4}⟧
+senha do wifi: ⟦{W}{d4}⟧
+a senha é ⟦{W}{d3}!⟧
+mot de passe du serveur : ⟦{W}{d4}!⟧
+Le mot de passe est ⟦{n10}⟧
+パスワードは ⟦{n10}⟧ です
+パスワード：⟦{W}{d4}⟧
+暗証番号: ⟦{d6}⟧
+비밀번호: ⟦{W}{d4}⟧
+Das Passwort lautet ⟦{W}{d4}!⟧
+Zugangsdaten: ann / ⟦{W}{d4}!⟧
+La password del wifi è ⟦{W}{d4}⟧
+hasło do routera: ⟦{W}{d4}⟧
+şifre: ⟦{W}{d4}⟧
+Parola: ⟦{W}{d4}!⟧
+wachtwoord: ⟦{W}{d4}⟧
+lösenord: ⟦{W}{d4}⟧
+логин ann, пароль ⟦{W}{d4}⟧
+логин/пароль: ann / ⟦{W}{d4}!⟧
+пасс: ⟦{n10}⟧
+код доступа: ⟦{d6}⟧
+usuario ann y contraseña ⟦{W}{d4}!⟧
+github token: ⟦gh¬p_{n18}\u200b{n18}⟧
+the token is ⟦gh¬p_{n20}\n{n16}⟧
+TWILIO: ⟦S¬K{x32}⟧
+credentials are ann / ⟦{W}{d4}!⟧
+The login for the NAS: ann / ⟦{n10}⟧
+password: "⟦{W} {w} {d3}⟧"
+db_password: '⟦{w}/{W}{d4}⟧'
+password=/⟦{n12}⟧
+The recovery code is ⟦{n5}-{n5}-{n5}⟧
+2FA backup code: ⟦{d4}-{d4}⟧
+The db password is ⟦{w}{w}{w}{w}⟧
+vpn psk: ⟦{n20}⟧
+-p ⟦{n14}⟧ was on the psql line; PGPASS
+--token ⟦{n32}⟧ --env prod
+helm install x --set auth.password=⟦{n12}⟧
+--password ⟦{W}{d4}!⟧
+X-Auth-Token: ⟦{n32}⟧
+x-api-key: ⟦{n40}⟧
+spring.datasource.password=⟦{W}{d4}!⟧
+  password: !!str ⟦{n12}⟧
+pass = "⟦{w}{d4}⟧"
+const token = `⟦{n40}⟧`;
+os.environ["API_TOKEN"] = "⟦{n32}⟧"
+setx API_KEY ⟦{n32}⟧
+export TOKEN ⟦{n32}⟧
+SSID Quayside, key ⟦{W}{d4}!{d2}⟧
+---
+commit {x40} (HEAD -> main, tag: v2.1.0)
+reverted in {x7}, see token.py at {x40}
+key {x8}-{x4}-4{x3}-9{x3}-{x12} not found in table users
+"sha": "{x40}", "path": "src/token.py"
+pkg==1.2.3 --hash=sha256:{x64}
+token count: 12345, limit 8192
+token counts: prompt=1204 completion=332
+max_tokens=4096, temperature=0.2
+tokenizer: cl100k_base
+The token budget is 200000 for claude3
+the secret is to start early
+The secret to a long life is 8 hours of sleep
+password policy: 12 characters, 1 digit
+session=42 of the course, session=43 follows
+key: value
+api_key: str
+api_key: Optional[str] = None
+api_key = os.environ["QUAY_API_KEY"]
+token = os.environ.get("TOKEN2", "")
+const token = process.env.QUAY_TOKEN2;
+const password = req.body.password2;
+password: "{{ vault_db_password2 }}"
+password = getpass("Password 2: ")
+"password": "changeme"
+"password": "string", "token": "string"
+access_token=<your-token-here>
+?access_token=YOUR_ACCESS_TOKEN
+?token={token2}&page=3
+SECRET_KEY_BASE=$(openssl rand -hex 32)
+pass: the salt
+pass 3 of 5
+pass: 12 of 12 tests in suite2
+first pass: 14.2 ms, second pass: 11.9 ms
+Cookie recipe: 200g flour, 2 eggs
+cookies: 12 pieces for 4 people
+Chocolate cookie dough: 250g of sugar2go
+the cookie consent v2.1 banner
+The product key of Windows is on the sticker
+Key: C minor, 120bpm
+Key facts: founded 1998, 42 people
+login: see page 3
+login is by SSO since v2.3.1
+user: bob / role: admin2
+user / assistant / system2
+credentials: see 1Password, item Ledger2
+The auth token lives 3600 seconds
+auth token rotation in release-2026.11
+encryption key (AES-256) is rotated every 90 days
+encryption key length: 256bit
+my wifi password's too long
+the db password is confidential
+the password is correct
+The password is stored encrypted
+password must contain uppercase2 letters
+senha: mínimo de 8 caracteres
+A senha é obrigatória
+mot de passe : obligatoire
+Mot de passe oublié ? Cliquez ici
+パスワード: 8文字以上
+パスワードは8文字以上にしてください
+パスワードを忘れた場合はこちら
+Das Passwort ist abgelaufen
+Passwort: mindestens 8 Zeichen
+Passwort vergessen? Schritt 2
+La password è scaduta
+Parola d'ordine: semplicità
+hasło: minimum 8 znaków
+şifre: en az 8 karakter
+логин: через SSO
+код ошибки: 404213
+пароль: не менее 8 символов
+Ключ сортировки: user_id2
+contraseña: mínimo 8 caracteres
+pin 12 of GPIO, PIN_LED2 = 13
+PIN: see the letter
+pinned: numpy==1.26.4
+PW: 3 rounds of p: 0.05
+p: 0.001, u: 42
+the SKU is SK{d8}
+AC{d4} is the model of the heater
+密码: 至少8位
+token: Token2
+def f(token: str = "x2"): ...
+password_min_length=12
+session.cookie.name=JSESSIONID2
+Signature: {x8} bytes
+--token-file /run/secrets/token2
+--password-stdin < pw2.txt
+api key docs: https://docs.example/v2/keys
+The passing score is 75points
+Passport: AB{d7}
+the key is under stone3
+key insight: GPT4 uses 8experts
+cache key: user:42:profile
+partition key = tenant_id2
+sort_key: created_at2
+x-request-id: {x32}
+"id": "{x24}", "token_type": "bearer"
+"expires_in": 3600, "token_type": "Bearer2"
+"""
 
 
 def told_rows(table):
@@ -1717,11 +1924,13 @@ def told_rows(table):
 
     for line in filter(str.strip, table.replace("---\n", "").splitlines()):
         text = re.sub(r"\{([UnBxdTwWr])(\d*)\}", filled, line.replace("¬", ""))
-        yield re.split("[⟦⟧]", re.sub(r"(?<!\\)\\n", "\n", text).replace("\\\\n", "\\n"))
+        text = re.sub(r"(?<!\\)\\n", "\n", text).replace(r"\u200b", "\u200b")
+        yield re.split("[⟦⟧]", text.replace("\\\\n", "\\n"))
 
 
 @pytest.mark.parametrize("table, missed, alarms, broken", [
-    (TUNED, 1, 0, 0), (HELD_OUT, 3, 1, 1)], ids=["tuned", "held out"])
+    (TUNED, 1, 0, 0), (HELD_OUT, 0, 1, 0), (EVERYDAY, 5, 0, 3)], ids=[
+    "tuned", "held out", "everyday"])
 def test_secrets_of_many_kinds_are_cut_out_and_what_only_looks_like_one_is_left(
         table, missed, alarms, broken):
     """How many of each; `pytest -s -k secrets_of_many_kinds` prints them."""
@@ -1744,6 +1953,16 @@ def test_a_label_that_another_label_is_said_of_is_looked_at_as_well():
     for text in ("The secret is password=Hunter22x", "token usage: pwd=Hunter22x", "İ" * 9 +
                  " the token is stored; password: Hunter22x"):
         assert rm.redacted(text)[0] == text.replace("Hunter22x", "[redacted:password]")
+
+
+@pytest.mark.parametrize("meta", [
+    {"token": "{}"}, {"access_token": "{}"}, {"api_key": "{}"}, {"db": {"token": ["{}"]}}])
+def test_a_token_whose_letters_stand_in_runs_is_cut_out_under_its_key(meta, hippo, alone):
+    token = "abcDEF" + "123456ghiJKL789"
+    put(hippo, "Buoy seven has a red light", meta=json.loads(json.dumps(meta).replace("{}", token)))
+    hippo.close()
+    held = bytes_in(alone)
+    assert b"[redacted:password]" in held and token.encode() not in held
 
 
 TOKEN, WORD = "gh" + "p_" + "Zq7" * 12, "Walnut-" + "Ribbon!"
