@@ -150,7 +150,7 @@ class RealMemoryError(Exception):
     code = "error"
 
     def __str__(self) -> str:
-        return " ".join(str(arg) for arg in self.args)  # KeyError would show a repr
+        return "; ".join(str(arg) for arg in self.args)  # KeyError would show a repr
 
 
 class InvalidInput(RealMemoryError, ValueError):
@@ -2682,7 +2682,8 @@ _FAILURES: tuple[tuple[str, type[StoreError], str], ...] = (
     ("readonly|unable to open", ReadOnly,
      "it can't be written; check the permissions of file and folder"),
     ("not a database", StoreDamaged, "it is not a SQLite database and was left as it is"),
-    ("malformed|corrupt|decode", StoreDamaged, "it is damaged and was left as it is"),
+    ("malformed|corrupt|decode|no such table|no such column|no such index|already exists",
+     StoreDamaged, "it is damaged and was left as it is"),
     ("locked|busy", StoreError, "another process kept it locked; try again"),
     ("full|I/O", StoreError,
      "the disk is full or failing; nothing is half done: free space and try again"))
@@ -2714,6 +2715,8 @@ class Store:
             self._open()
 
     def _open(self) -> None:
+        if error := lost(self.folder):
+            raise error
         if not self.read_only:
             self._make_file()
         self._refuse_foreign()
@@ -2795,6 +2798,7 @@ class Store:
         version, self._file = _schema_version(self._con, self.path), _file_id(self.path)
         if not self.read_only:
             self._set_wal()
+            self._file = _file_id(self.path)    # of a new file: now that it isn't empty
             for pragma in _PRAGMAS:
                 self.run(f"PRAGMA {pragma}")
             if 0 < version < SCHEMA_VERSION:
@@ -2832,7 +2836,7 @@ class Store:
                 if sqlite3.complete_statement(buffer):
                     self.run(buffer)
                     buffer = ""
-            self._converge()
+            self.converge()
             if not version:
                 self.run_many("INSERT INTO db_meta VALUES(?, ?)", [
                     ("analyser", ANALYSER), ("slept", "0"), ("embedder", HashingEmbedder().name)])
@@ -2840,7 +2844,14 @@ class Store:
             self.run(f"PRAGMA application_id = {APPLICATION_ID}")
             self.run(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
-    def _converge(self) -> None:
+    def lacks(self) -> list[str]:
+        """The tables, indexes and triggers that somebody dropped."""
+        here = {name for _, name, _ in self.rows(SQL_SHAPE)}
+        return [name for name in re.findall(
+            r"^CREATE (?:[A-Z]+ )*?(?:TABLE|INDEX|TRIGGER) (\w+)",
+            SCHEMA + FTS_SCHEMA * (self.row(SQL_FTS5) is not None), re.M) if name not in here]
+
+    def converge(self) -> None:
         """Give an older store the tables, columns, indexes and triggers of a new one."""
         here = {name: (kind, sql) for kind, name, sql in self.rows(SQL_SHAPE)}
         with closing(sqlite3.connect(":memory:")) as new:
@@ -2904,10 +2915,11 @@ class Store:
             error = sqlite3.DatabaseError(f"malformed value: {error}")
         for needles, kind, words in _FAILURES:
             if any(needle in str(error) for needle in needles.split("|")):
-                copies = [f"; the newest copy is {path!r}" for path in backup_files(self.folder)]
-                way = (f"{(copies or ['; there is no copy in backups/'])[-1]}: `realmemory check "
-                       "--repair` says what can be had back") if kind is StoreDamaged else ""
-                return kind(f"{self.path!r}: {words}{way} ({error})")
+                what, copies = f"{self.path!r}: {words} ({error})", backup_files(self.folder)
+                return kind(what) if kind is not StoreDamaged else kind(what, (
+                    f"the newest copy (not looked into) is {copies[-1]!r}" if copies else
+                    "there is no copy in backups/")
+                    + f": {shell_line(self.folder, 'check --repair')} says what can be had back")
         return StoreError(f"{self.path!r}: {error}")
 
     @contextmanager
@@ -2939,15 +2951,15 @@ class Store:
         """One write transaction: all of it or none; `timeout_s` bounds the wait for the lock."""
         with self._alone():
             if self.read_only:
-                raise ReadOnly(f"{self.path!r} is open for reading only; check the permissions of "
-                               f"{self.folder!r}")
+                raise ReadOnly(f"{self.path!r} is open for reading only; open it without "
+                               f"read_only, or check the permissions of {self.folder!r}")
             try:
                 if timeout_s is not None:
                     self._wait_at_most(timeout_s)
                 with self._transaction():
                     if self._file != _file_id(self.path):
-                        raise StoreError(f"{self.path!r} was deleted or replaced while it was "
-                                         "open; nothing was stored: open it again")
+                        raise StoreError(f"{self.path!r} was deleted, emptied or replaced while "
+                                         "it was open; nothing was stored: open it again")
                     self._catch_up()
                     yield
             finally:
@@ -3031,7 +3043,8 @@ class Store:
                 held, counted = _copied(self._con, part, SQL_COUNTS)
                 if held != counted and label != REPAIR_COPY:
                     raise StoreError(f"the copy {part!r} holds {held} traces instead of {counted}; "
-                                     "nothing was changed: run `realmemory check --repair`")
+                                     "nothing was changed: run "
+                                     f"{shell_line(self.folder, 'check --repair')}")
                 os.replace(part, final)
                 with suppress(FileNotFoundError):  # another process thins them as well
                     paths = backup_files(self.folder)
@@ -3169,10 +3182,45 @@ class Store:
         yield self._con.serialize()
 
 
+def shell_line(folder: str, words: str) -> str:
+    """The command line that does something with the store in a folder, to be copied as it is."""
+    from shlex import quote
+    home = os.environ.get("REALMEMORY_HOME") or os.path.join("~", ".realmemory")
+    own = folder != os.path.abspath(os.path.expanduser(home))
+    return f"`realmemory {f'--path {quote(folder)} ' * own}{words}`"
+
+
+def lost(folder: str) -> StoreDamaged | None:
+    """What is wrong where a store is missing or empty though copies of it are there: SQLite would
+    make a new one in silence."""
+    path, gone = os.path.join(folder, Store.FILE), (0, 0)
+    with suppress(OSError):
+        if _file_id(path) == gone and os.path.isfile(path) >= os.path.lexists(path) and (
+                kept := kept_copies(folder)) and _file_id(path) == gone:    # nor just being made
+            how, copies = "empty" if os.path.exists(path) else "missing", backup_files(folder)
+            newest = (copies or kept)[-1]
+            at = f"{datetime.fromtimestamp(os.path.getmtime(newest), UTC):%Y-%m-%d %H:%M} UTC"
+            way = shell_line(folder, "restore newest --yes" if copies else "check --repair")
+            return StoreDamaged(
+                f"{path!r} is {how}, but {os.path.relpath(newest, folder)} holds a copy of {at}",
+                f"{way} brings it back; to start anew, move backups/ and {Store.FILE}.* away")
+    return None
+
+
+def can_be_read(path: str) -> bool:
+    """Whether a path is a regular file that says how long it is: to open a pipe, a device or a file
+    of /proc may wait for ever."""
+    with suppress(OSError, ValueError):
+        now = os.stat(path)
+        return now.st_mode & 0o170000 == 0o100000 and now.st_size > 0
+    return False
+
+
 @contextmanager
 def _held(path: str) -> Iterator[None]:
     """No other process writes to a store meanwhile, as far as its damage lets SQLite see to it."""
-    with closing(sqlite3.connect(path, timeout=5.0, isolation_level=None)) as con:
+    with closing(sqlite3.connect(path if os.path.exists(path) else ":memory:", timeout=5.0,
+                                 isolation_level=None)) as con:
         try:
             con.execute("BEGIN IMMEDIATE")
         except sqlite3.Error as error:
@@ -3183,14 +3231,14 @@ def _held(path: str) -> Iterator[None]:
 
 
 def _put_in_place(new: str, path: str) -> str:
-    """Replace a damaged store; where it is kept.  It is linked there before, and its WAL goes
-    first, which SQLite would play into any file beside it: a process killed at any moment leaves
-    the old store or the new one, and a repair finds what is kept of an old one (`_kept`)."""
+    """Replace a damaged store; where it is kept, "" if it was empty.  It is linked there before,
+    and its WAL goes first, which SQLite would play into any file beside it: a process killed at any
+    moment leaves the old store or the new one, and a repair finds what is kept (`_kept`)."""
     kept = _kept(path)
     if kept == path:
         kept = f"{path}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}"
         for ending in ("-wal", ""):
-            if os.path.exists(path + ending):
+            if _file_id(path + ending) != (0, 0):
                 try:
                     os.link(path + ending, kept + ending)
                 except OSError:             # a file system without links
@@ -3200,13 +3248,13 @@ def _put_in_place(new: str, path: str) -> str:
     for ending in ("-wal", "-shm"):
         remove(path + ending)
     os.replace(new, path)
-    return kept
+    return kept if os.path.exists(kept) else ""
 
 
 def _kept(path: str) -> str:
     """The other name of a store that a killed repair left, beside which its WAL is; or its own."""
     return next((name for name in kept_copies(os.path.dirname(path), copies=False)
-                 if os.path.samefile(name, path)), path)
+                 if os.path.exists(path) and os.path.samefile(name, path)), path)
 
 
 def replace_store(folder: str, copy: str) -> str:
@@ -3236,6 +3284,8 @@ def sound_copies(folder: str) -> tuple[list[str], list[str]]:
 @contextmanager
 def _opened_copy(path: str) -> Iterator[sqlite3.Connection]:
     """A copy that was found sound, for reading."""
+    if not can_be_read(path):
+        raise StoreDamaged(f"the copy {path!r} is empty, or no regular file; choose another one")
     try:
         with closing(sqlite3.connect(f"{_file_url(path)}?mode=ro", uri=True)) as source:
             if not _schema_version(source, path) or (
@@ -3267,7 +3317,7 @@ def salvage(path: str, place: str, target: TraceStore) -> tuple[set[int], int]:
     source, ids, same, counted = os.path.join(place, "damaged.db"), set[int](), False, 0
     for ending in ("", "-wal"):
         with suppress(FileNotFoundError):
-            shutil.copyfile(_kept(path) + ending, source + ending)
+            shutil.copyfile(path + ending, source + ending)
     try:
         with closing(sqlite3.connect(source)) as con:
             con.execute("PRAGMA writable_schema = ON")      # else a file cut off is not read at all
@@ -3346,13 +3396,15 @@ def _schema_version(con: sqlite3.Connection, path: str) -> int:
     if version > SCHEMA_VERSION:
         raise StoreError(f"{path!r} has schema {version}, this realmemory {__version__} knows "
                          f"{SCHEMA_VERSION}; it was left untouched: use a newer realmemory")
+    if application == APPLICATION_ID and version < 1:
+        raise sqlite3.DatabaseError(f"malformed: its user_version is {version}")
     return int(version)
 
 
 def _file_id(path: str) -> tuple[int, int]:
     try:
         status = os.stat(path)
-        return status.st_dev, status.st_ino
+        return (status.st_dev, status.st_ino) if status.st_size else (0, 0)
     except OSError:
         return 0, 0
 
@@ -3402,14 +3454,15 @@ def backup_files(folder: str) -> list[str]:
     """Paths of the finished copies of the store in `folder`, oldest first."""
     place = os.path.join(folder, "backups")
     names = sorted(os.listdir(place)) if os.path.isdir(place) else []
-    return [os.path.join(place, n) for n in names if n.startswith("memory-") and n.endswith(".db")]
+    return [path for n in names if n.startswith("memory-") and n.endswith(".db") and os.path.isfile(
+        path := os.path.join(place, n))]
 
 
 def kept_copies(folder: str, *, copies: bool = True) -> tuple[str, ...]:
     """What else may hold a text that left the store: copies, and files that a restore set aside."""
     return (*(backup_files(folder) if copies else ()), *(
-        os.path.join(folder, name) for name in sorted(os.listdir(folder))
-        if name.startswith(f"{Store.FILE}.damaged-")))
+        path for name in sorted(os.listdir(folder)) if name.startswith(f"{Store.FILE}.damaged-")
+        and os.path.isfile(path := os.path.join(folder, name))))
 
 
 def _file_url(path: str) -> str:
@@ -3908,11 +3961,11 @@ def _common_dir(folder: str) -> str:
 
 
 def _content(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(100_000).strip()
-    except OSError:
-        return ""
+    with suppress(OSError):
+        if can_be_read(path):
+            with open(path, encoding="utf-8", errors="replace") as file:
+                return file.read(100_000).strip()
+    return ""
 
 
 def _origin(common: str) -> str:
@@ -5280,8 +5333,8 @@ HEIRS = (  # what names the trace :id names another one
     """UPDATE traces SET superseded_by = (SELECT superseded_by FROM traces WHERE id = :id)
         WHERE superseded_by = :id""")
 _PENDING = ("erasure is pending: another process (a reader, a writer, Litestream) keeps an older "
-            "state of the store in memory.db-wal; once it has ended, `realmemory sleep` or the "
-            "next forget erases it")
+            "state of the store in memory.db-wal, or the disk is full; after that `realmemory "
+            "sleep` or the next forget erases it")
 _EMPTY = "NOT EXISTS(SELECT 1 FROM traces WHERE scope_id = :scope)"
 _OF_SCOPE = (  # what else a project is
     *(f"DELETE FROM {table} WHERE scope_id = :scope" for table in (
@@ -6217,7 +6270,8 @@ def _problems(store: TraceStore) -> dict[str, list[int]]:
         found["kinds counted wrongly"] = [0] * len(store.rows(_MISCOUNTED))
         found |= {words: _in_cycles(store, column) for column, words in _CHAINS.items()}
         found |= _out_of_step(store)
-    return {words: ids for words, ids in found.items() if ids}
+    return {**{f"{name} was dropped": [] for name in store.lacks()},
+            **{words: ids for words, ids in found.items() if ids}}
 
 
 def problems_told(problems: Mapping[str, Sequence[int]]) -> list[str]:
@@ -6232,6 +6286,7 @@ def _mended(store: TraceStore, copies: Sequence[str] = ()) -> list[str]:
     that are not what was remembered: taken from a copy that has it, or kept as they read."""
     told = list[str]()
     with store.writing():
+        store.converge()
         for table in SALVAGED:
             for row in store.unreadable(table):
                 if table == "traces":
@@ -6254,13 +6309,15 @@ def _mended(store: TraceStore, copies: Sequence[str] = ()) -> list[str]:
                 f"taken from {path}" if text else "kept as it reads now: look at it"))
         store.run("DELETE FROM counts")
         store.run("INSERT INTO counts SELECT scope_id, kind, count(*) FROM traces GROUP BY 1, 2")
+        store.has_fts = store.row(SQL_FTS5) is not None
         if store.has_fts:
-            store.run("DROP TABLE heard_terms")
+            store.run("DROP TABLE IF EXISTS heard_terms")
             store.run(FTS_SCHEMA)
         store.reindex()
         if left := problems_told(_problems(store)):
             raise StoreDamaged(f"{store.path!r} was left as it is: a repair would leave "
-                               f"{'; '.join(left)}; `realmemory restore newest --yes`")
+                               f"{'; '.join(left)}",
+                               shell_line(store.folder, "restore newest --yes"))
     return told
 
 
@@ -6296,7 +6353,7 @@ def repair(folder: str, *, dry_run: bool = False,
     except StoreDamaged as error:
         if wrong:           # and can't be mended
             raise
-        wrong = [str(error)]
+        wrong = [str(error.args[0])]
     with _held(path):
         return wrong, _rebuilt(path, config, dry_run)
 
@@ -6306,6 +6363,10 @@ def _rebuilt(path: str, config: MemoryConfig, dry_run: bool) -> list[str]:
     import shutil
     folder, place = os.path.dirname(path), f"{path}.{os.getpid()}.part"
     copies, told = sound_copies(folder)
+    source, read, counted = _kept(path), set[int](), 0
+    if lost(folder):
+        source = next((name for name in reversed(kept_copies(folder, copies=False))
+                       if not copies and name[-4:] not in ("-wal", "-shm")), "")
     new = os.path.join(place, Store.FILE)
     os.mkdir(place, 0o700)
     try:
@@ -6315,7 +6376,8 @@ def _rebuilt(path: str, config: MemoryConfig, dry_run: bool) -> list[str]:
             store.checkpoint()
             store.run("PRAGMA foreign_keys = OFF")
             with store.writing():
-                read, counted = salvage(path, place, store)
+                if source:
+                    read, counted = salvage(source, place, store)
                 store.run_many("DELETE FROM traces WHERE id = ?", [
                     (ident,) for ident, in store.rows(SQL_FORGOTTEN) if ident not in read])
                 here = {row[0] for row in store.rows("SELECT id FROM traces")}
@@ -6327,8 +6389,8 @@ def _rebuilt(path: str, config: MemoryConfig, dry_run: bool) -> list[str]:
         told.append(f"{len(read)} traces are from the damaged file" + (
             f", {len(here - read)} from {copies[0]}: they may have been changed or forgotten since"
             if copies else "") + f"; it had counted {counted}" * bool(counted))
-        if not dry_run:
-            told.append(f"the damaged file is kept as {_put_in_place(new, path)}")
+        if not dry_run and (kept := _put_in_place(new, path)):
+            told.append(f"the damaged file is kept as {kept}")
         return told
     finally:
         shutil.rmtree(place, ignore_errors=True)
@@ -6455,7 +6517,7 @@ class Hippocampus(_Brain):
         """Remove traces for good, by their ids or by a `Selection` of a scope and its
         conversations; a pinned one that was only selected stays unless `pinned`.  Copies made
         before are named; with `backups` these, and all ever forgotten, leave the copies, too."""
-        ids = id_list(memory_ids, "memory_ids")
+        ids = self.not_forgotten(memory_ids) if backups else id_list(memory_ids, "memory_ids")
         scope_key(scope := scope or GLOBAL)
         what = Selection(query, origin, source_url, session_id, everything, clean(scope),
                          all_scopes, pinned).checked()
@@ -6479,6 +6541,13 @@ class Hippocampus(_Brain):
                 with self.writing():    # scans take in new ids alone
                     self.store.renew()
         return gone
+
+    def not_forgotten(self, memory_ids: int | Iterable[int]) -> tuple[int, ...]:
+        """The ids but for those of traces that were forgotten already."""
+        ids = id_list(memory_ids, "memory_ids")
+        with self.store.reading():
+            gone = {row[0] for row in self.store.rows(SQL_FORGOTTEN)} - {*self.store.traces(ids)}
+        return tuple(ident for ident in ids if ident not in gone)
 
     def _forget_in_copies(self, what: Selection | None) -> dict[str, str]:
         """Rewrite copies without what is selected or was ever forgotten; why not, by path."""
@@ -6512,8 +6581,9 @@ class Hippocampus(_Brain):
                     os.replace(file, path)
                     remove(f"{path}-shm")
                     remove(f"{path}-wal")   # of a store that was set aside
-            except (RealMemoryError, OSError) as error:
-                failed[path] = str(error)
+            except (RealMemoryError, OSError, *UNREADABLE) as error:
+                failed[path] = f"{error}; mend that and go on by " + shell_line(
+                    store.folder, "forget --backups --yes") + ", or delete that file"
             finally:
                 remove(part)
         if os.path.isdir(store.replicated):
@@ -6633,7 +6703,8 @@ class Hippocampus(_Brain):
         found, seen = self.store.traces(wanted), self.store.visible(scope, all_scopes, logs=True)
         for ident in wanted:  # the same words whether another project has it or none
             if ident not in found or found[ident]["scope_id"] not in seen:
-                place = "" if all_scopes else f" in {scope or GLOBAL!r} or global"
+                place = "" if all_scopes else f" in {scope!r} or global" if (
+                    scope or GLOBAL) != GLOBAL else " in global (--project NAME looks in another)"
                 raise NotFound(f"there is no memory {ident}{place}; take ids from recall or list")
         return {ident: found[ident] for ident in wanted}
 
@@ -8104,11 +8175,12 @@ def _titles(desk: Desk, would: Forgotten) -> str:
 
 def _cmd_forget(desk: Desk, given: Mapping[str, Any]) -> Answer:
     project = given.get("project")
-    ids = desk.visible(given.get("ids") or given.get("memory_id") or (), project)
+    ids: Any = given.get("ids") or given.get("memory_id") or ()
+    ids = desk.visible(desk.hippo.not_forgotten(ids) if given.get("backups") else ids, project)
     which = _named(given, "origin source_url session_id all_scopes everything pinned backups") | {
         "query": given.get("holding"), "scope": desk.scope(project)}
     would = desk.hippo.forget(ids, dry_run=True, **which)
-    shown = "\n".join(item_lines(desk.hippo.get(would.memory_ids[0]))) if (
+    shown = "\n".join([*item_lines(desk.hippo.get(would.memory_ids[0])), *would.notes]) if (
         len(would.memory_ids) == 1) else _titles(desk, would)
     place = "every project" if given.get("all_scopes") else which["scope"] or GLOBAL
     asked = _unconfirmed(given, "forget for good" + f", of {place}," * (not ids) + f"\n{shown}")
@@ -8120,7 +8192,7 @@ def _cmd_forget(desk: Desk, given: Mapping[str, Any]) -> Answer:
     kept += " (add --backups to rewrite them)" * bool(gone.backups and not given.get("backups"))
     left = ", ".join([*(f"#{other}" for other in gone.left), *gone.blocks])
     kept += f"; still there, and may tell of it: {left}" * bool(left)
-    return Answer(gone, f"{what} is forgotten: {gone.removed}; WAL {gone.wal}{kept}"
+    return Answer(gone, f"{what} is forgotten: {_pairs(gone.removed)}; WAL {gone.wal}{kept}"
                   + "".join(f"; {note}" for note in gone.notes))
 
 
@@ -9511,7 +9583,7 @@ class _Hook:
                 found = _prompted(self.brain, self.prompt, self.scope)
         elif self.event == "stop" and self.reply:
             turns = [Said("assistant", self.reply)]
-        elif self.event in TAIL_BYTES and os.path.isfile(path := _word(self.data, "transcript")):
+        elif self.event in TAIL_BYTES and can_be_read(path := _word(self.data, "transcript")):
             turns = [*_turns_in(path, tail=TAIL_BYTES[self.event])]
             last = max((at for at, turn in enumerate(turns) if turn.role == "user"), default=-1)
             self.reply = "\n".join(turn.text for turn in turns[last + 1:])
@@ -9653,7 +9725,7 @@ def import_transcripts(desk: Desk, client: str, path: str | None = None, *, sinc
     place, start = os.path.expanduser(path or where), epoch(since, "since") if since else -math.inf
     if os.path.isdir(place):
         place = os.path.join(glob.escape(place), "**", "*" + os.path.splitext(where)[1])
-    files = sorted(glob.glob(place, recursive=True)) or [place][:os.path.isfile(place)]
+    files = sorted(filter(can_be_read, glob.glob(place, recursive=True) or [place]))
     if not files:
         raise NotFound(f"there are no transcripts of {client} at {place!r}; give their folder")
     files = [file for file in files if os.path.getmtime(file) >= start]
@@ -10783,6 +10855,18 @@ def _taken(intakes: dict[str, _Intake], path: str, named: str | None,
                 yield from told
 
 
+def _refuse_own(path: str) -> None:
+    """Refuse to write over a file of a store, or over a database."""
+    place, name = os.path.split(os.path.realpath(os.path.expanduser(path)))
+    for folder, own in ((place, name), (os.path.dirname(place), os.path.basename(place))):
+        _require(not (_OWN_NAME.match(own) and os.path.exists(os.path.join(folder, Store.FILE))),
+                 f"{path!r} is the store's own; write to another place")
+    if can_be_read(path):
+        with open(path, "rb") as file:
+            _require(file.read(15) != b"SQLite format 3",
+                     f"{path!r} is a SQLite database; write to another place")
+
+
 def export_to(hippo: Hippocampus, output: str | None, *, format: str = "realmemory",
               scope: str | None = None, scopes: Sequence[int] = ()) -> str:
     """Write scopes (ids; none: those that `scope` sees) in a format to a file or into a folder; the
@@ -10792,6 +10876,8 @@ def export_to(hippo: Hippocampus, output: str | None, *, format: str = "realmemo
              f"format={_shown(format)} can't be written; there are {', '.join(writers)}")
     _require(bool(output) or format != "claude",
              "the format 'claude' is a folder of files; name it by --output")
+    if output and format != "claude":
+        _refuse_own(output)
     with hippo.store.reading():
         pieces = writers[format](hippo, scopes or hippo.store.visible(scope, False, logs=True),
                                  scope or GLOBAL)
@@ -11757,7 +11843,9 @@ def _in_store(folder: str) -> Iterator[Finding]:
     """The store: who may read it, whether it opens, and what is in it."""
     path = os.path.join(folder, Store.FILE)
     if not os.path.lexists(path):
-        yield Finding("note", "store", f"none at {path}", "`realmemory remember` makes one")
+        error = lost(folder)
+        yield Finding("problem", "store", *error.args) if error else Finding(
+            "note", "store", f"none at {path}", f"{shell_line(folder, 'remember')} makes one")
         return
     shared = os.name != "nt" and (os.stat(folder).st_mode | os.lstat(path).st_mode) & 0o077
     yield _finding("permissions", "others can read it" if shared else "only its owner reads it", (
@@ -11771,8 +11859,9 @@ def _in_store(folder: str) -> Iterator[Finding]:
         with Hippocampus.open(folder, read_only=True, timeout_s=1.0) as hippo:
             yield from _of_brain(hippo)
     except RealMemoryError as error:
-        yield Finding("note" if isinstance(error, ReadOnly) else "problem", "store", str(error),
-                      "as it says; any command that writes brings an older store up to date")
+        found, *todo = map(str, error.args)
+        yield Finding("note" if isinstance(error, ReadOnly) else "problem", "store", found, *(
+            todo or ["as it says; any command that writes brings an older store up to date"]))
 
 
 def _of_brain(hippo: Hippocampus) -> Iterator[Finding]:
@@ -11783,13 +11872,17 @@ def _of_brain(hippo: Hippocampus) -> Iterator[Finding]:
         failed = store.rows("SELECT json_extract(data, '$.error') FROM events WHERE "
                             "op = 'hook_error' AND at > ? ORDER BY seq DESC", now - 7 * DAY_S)
         sound = store.quick_check(CHECK_S)
-    yield Finding("ok", "store", f"{traces:,} traces, {os.path.getsize(store.path) / 1e6:,.1f} MB, "
-                  f"schema {SCHEMA_VERSION}, {store.path}")
+        sound = ", ".join(f"{name} was dropped" for name in store.lacks()) or sound
+    yield Finding("ok", "store", f"{traces:,} traces in all projects, "
+                  f"{os.path.getsize(store.path) / 1e6:,.1f} MB, schema {SCHEMA_VERSION}, "
+                  f"{store.path}")
     yield _finding("database", sound or f"not read through within {CHECK_S:g} s", (
-        not sound, "note", "`realmemory check` takes the time it needs"), (
-        sound != "ok", "problem", "`realmemory check --repair` says what can be had back"))
+        not sound, "note", f"{shell_line(store.folder, 'check')} takes the time it needs"), (
+        sound != "ok", "problem",
+        f"{shell_line(store.folder, 'check --repair')} says what can be had back"))
     yield _finding("last sleep", day_of(slept) if slept else "never", (
-        traces > 20 and slept < now - 14 * DAY_S, "note", "`realmemory sleep`, or its hook"))
+        traces > 20 and slept < now - 14 * DAY_S, "note",
+        f"{shell_line(store.folder, 'sleep')}, or its hook"))
     last = "".join(f", last: {one_line(row[0] or '', 200)}" for row in failed[:1])
     yield _finding("hooks", f"{len(failed)} failed in a week{last}", (
         failed, "problem", "mend what the message names"))
@@ -12076,7 +12169,9 @@ class _Call(Record):
         if row.store == "own":
             return row.run(self)
         folder = _folder(self.options)
-        if row.store == "made" or os.path.exists(os.path.join(folder, Store.FILE)):
+        named = self.options.path is not None or self.options.namespace is not None
+        if row.store == "made" or row.store == "home" and not named or lost(folder) or (
+                os.path.exists(os.path.join(folder, Store.FILE))):
             with (desk := self.open()).hippo as hippo:
                 if row.store == "hook" and self.hook and desk.off():
                     return Answer(None, "")
@@ -12086,8 +12181,8 @@ class _Call(Record):
                 return answer
         if row.store == "hook":
             return row.run(None, given)
-        raise NotFound(f"there is no store at {folder!r} yet; `realmemory remember` or `serve` "
-                       "makes one")
+        raise NotFound(f"there is no store at {folder!r} yet; {shell_line(folder, 'remember')} or "
+                       "`serve` makes one")
 
     def show(self, answer: Answer) -> int:
         """Print the answer as JSON or as text, or write it to a file; its exit code."""
@@ -12109,6 +12204,7 @@ class _Call(Record):
 
 def _written(path: str, text: str) -> str:
     """Write a file for its owner only; says so."""
+    _refuse_own(path)
     _write_file(path, [text])
     return f"written to {path}"
 
@@ -12275,14 +12371,14 @@ def _cmd_skill(call: _Call) -> Answer:
 def _cmd_check(call: _Call) -> Answer:
     o, folder = call.options, _folder(call.options)
     path = os.path.join(folder, Store.FILE)
-    if not os.path.lexists(path):
+    if not (os.path.lexists(path) or lost(folder)):
         raise NotFound(f"there is no store at {folder!r} yet")
     if not o.repair:
         with call.open().hippo as hippo:
             problems = hippo.check()
+        way = f"{shell_line(folder, 'check --repair')} says what can be mended"
         return Answer({"problems": problems, "sound": not problems}, "\n".join(
-            [f"{path}:", *problems, "`realmemory check --repair` says what can be mended"] if
-            problems else [f"{path}: sound"]), int(bool(problems)))
+            [f"{path}:", *problems, way] if problems else [f"{path}: sound"]), int(bool(problems)))
     would = not o.yes or o.dry_run
     problems, done = repair(folder, dry_run=would)
     return Answer({"problems": problems, "would" if would else "done": done}, "\n".join([
@@ -12324,7 +12420,7 @@ def _cmd_restore(call: _Call) -> Answer:
         except StoreDamaged:
             safety = replace_store(folder, source)
     return Answer({"restored": path, "before": safety, "passed_by": bad}, "\n".join(
-        [*bad, f"restored {path}; before that: {safety}"]))
+        [*bad, f"restored {path}; before that: {safety or 'nothing'}"]))
 
 
 def _cmd_reembed(desk: Desk, given: Mapping[str, Any]) -> Answer:
@@ -12386,7 +12482,8 @@ class _Command(Record):
     run: Callable[..., Answer]      # of (desk, options by name); of the call for "own"
     help: str
     options: str = ""               # keys of OPTIONS
-    store: str = "needed"           # "made" if missing; "hook": without one the desk is None
+    # "made" if missing; "home": only in the default place; "hook": without one the desk is None
+    store: str = "needed"
 
 
 COMMANDS = {
@@ -12395,7 +12492,7 @@ COMMANDS = {
         "--when --session --source --related --tag --force --embedder", "made"),
     "recall": _Command(
         _cmd_recall, "search", "query -k --all-scopes --kind --why --tag --as-of --superseded "
-        "--min-confidence --embedder", "made"),
+        "--min-confidence --embedder", "home"),
     "list": _Command(_cmd_list, "traces, newest first",
                      "--all-scopes --kind --superseded --limit --before"),
     "show": _Command(_cmd_show, "one trace whole, with its history", "memory_id"),
@@ -12411,7 +12508,7 @@ COMMANDS = {
     "sleep": _Command(_cmd_sleep, "consolidate (hook)", "--strict", "hook"),
     "hook": _Command(_cmd_hook, "what a client runs at an event (hook)",
                      "event --client --strict", "own"),
-    "hooks": _Command(_cmd_hooks, "whether hooks work in this project", "state", "made"),
+    "hooks": _Command(_cmd_hooks, "whether hooks work in this project", "state", "home"),
     "report": _Command(_cmd_report, "how the memory behaves over time",
                        "--all-scopes --html --around"),
     "serve": _Command(_cmd_serve, "MCP over stdio or HTTP",
@@ -12423,20 +12520,20 @@ COMMANDS = {
     "doctor": _Command(_cmd_doctor, "what is wrong around the memory, and the way out", "", "own"),
     "check": _Command(_cmd_check, "audit every invariant; mend what can be",
                       "--repair --yes --dry-run", "own"),
-    "backup": _Command(_cmd_backup, "copy the store", "", "made"),
+    "backup": _Command(_cmd_backup, "copy the store", "", "home"),
     "restore": _Command(_cmd_restore, "bring a copy back",
                         "copy --litestream --list --yes --dry-run", "own"),
     "reembed": _Command(_cmd_reembed, "make missing vectors, or move to another embedder after a "
-                        "copy", "--embedder", "made"),
+                        "copy", "--embedder", "home"),
     "export": _Command(_cmd_export, "write memories for another store or program",
-                       "--output --format --all-scopes", "made"),
+                       "--output --format --all-scopes", "home"),
     "import": _Command(_cmd_import, "take memories in from a file or folder, or the sessions of a "
                        "client", "source place --format --since --dry-run --yes", "made"),
-    "scopes": _Command(_cmd_scopes, "the projects that have memories", "", "made"),
+    "scopes": _Command(_cmd_scopes, "the projects that have memories", "", "home"),
     "move": _Command(_cmd_move, "move a trace to another project", "memory_id --to"),
     "rename-project": _Command(_cmd_rename_project, "rename a project, or merge it into another",
                                "old_name new_name --dry-run --yes"),
-    "introspect": _Command(_cmd_introspect, "what this memory is", "", "made"),
+    "introspect": _Command(_cmd_introspect, "what this memory is", "", "home"),
     "dream-log": _Command(_cmd_dream_log, "what sleep changed", "--limit --all-scopes"),
     "undo": _Command(_cmd_undo, "take a sleep or merge back", "sleep_id"),
     "demo": _Command(_cmd_demo, "the main job on a throw-away store", "--context", "own"),
@@ -12606,7 +12703,8 @@ def _hook_error(options: Any, message: str) -> None:
     with suppress(OSError):
         if os.path.exists(path) and os.path.getsize(path) > 65_536:
             os.unlink(path)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0) | getattr(
+            os, "O_NONBLOCK", 0)            # of a pipe
         with open(os.open(path, flags, 0o600) if folder else os.devnull, "ab") as file:
             file.write(line.encode("utf-8", "replace"))
 
@@ -12665,8 +12763,9 @@ def _failed(error: BaseException, hook_like: bool, options: Any) -> int:
             with Hippocampus.open(_folder(options), read_only=True) as hippo:
                 if not (wrong := hippo.check()):
                     raise error
-            error = StoreDamaged(f"{hippo.store.path!r}: {'; '.join(wrong)}: `realmemory check "
-                                 f"--repair` says what can be mended ({error})")
+            error = StoreDamaged(
+                f"{hippo.store.path!r}: {'; '.join(wrong)} ({error})",
+                f"{shell_line(hippo.store.folder, 'check --repair')} says what can be mended")
         except RealMemoryError:
             raise error from None
     _print_error(str(error))
