@@ -3065,12 +3065,11 @@ class Store:
             try:
                 sound_copy(path, part)
                 with self._transaction():  # backup() would wait for the lock for ever
-                    pass
+                    self._forget_cache()
                 with closing(sqlite3.connect(part)) as source:
                     source.backup(self._con)
             finally:
                 remove(part)
-            self._forget_cache()
             self._settle()
 
     @contextmanager
@@ -3198,22 +3197,16 @@ def lost(folder: str) -> StoreDamaged | None:
         if _file_id(path) == gone and os.path.isfile(path) >= os.path.lexists(path) and (
                 kept := kept_copies(folder)) and _file_id(path) == gone:    # nor just being made
             how, copies = "empty" if os.path.exists(path) else "missing", backup_files(folder)
-            newest = (copies or kept)[-1]
-            at = f"{datetime.fromtimestamp(os.path.getmtime(newest), UTC):%Y-%m-%d %H:%M} UTC"
             way = shell_line(folder, "restore newest --yes" if copies else "check --repair")
             return StoreDamaged(
-                f"{path!r} is {how}, but {os.path.relpath(newest, folder)} holds a copy of {at}",
+                f"{path!r} is {how}, but there is {(copies or kept)[-1]!r}",
                 f"{way} brings it back; to start anew, move backups/ and {Store.FILE}.* away")
     return None
 
 
 def can_be_read(path: str) -> bool:
-    """Whether a path is a regular file that says how long it is: to open a pipe, a device or a file
-    of /proc may wait for ever."""
-    with suppress(OSError, ValueError):
-        now = os.stat(path)
-        return now.st_mode & 0o170000 == 0o100000 and now.st_size > 0
-    return False
+    """Whether a path is a file with something in it: to open a pipe, or one of /proc, may hang."""
+    return os.path.isfile(path) and _file_id(path) != (0, 0)
 
 
 @contextmanager
@@ -3284,10 +3277,9 @@ def sound_copies(folder: str) -> tuple[list[str], list[str]]:
 @contextmanager
 def _opened_copy(path: str) -> Iterator[sqlite3.Connection]:
     """A copy that was found sound, for reading."""
-    if not can_be_read(path):
-        raise StoreDamaged(f"the copy {path!r} is empty, or no regular file; choose another one")
+    file = _file_url(path if can_be_read(path) else os.devnull)
     try:
-        with closing(sqlite3.connect(f"{_file_url(path)}?mode=ro", uri=True)) as source:
+        with closing(sqlite3.connect(f"{file}?mode=ro", uri=True)) as source:
             if not _schema_version(source, path) or (
                     source.execute("PRAGMA integrity_check(1)").fetchone()[0] != "ok"):
                 raise StoreDamaged(f"the copy {path!r} is damaged or empty; choose another one")
@@ -3961,11 +3953,12 @@ def _common_dir(folder: str) -> str:
 
 
 def _content(path: str) -> str:
-    with suppress(OSError):
-        if can_be_read(path):
-            with open(path, encoding="utf-8", errors="replace") as file:
-                return file.read(100_000).strip()
-    return ""
+    try:
+        with open(path if can_be_read(path) else os.devnull, errors="replace",
+                  encoding="utf-8") as file:
+            return file.read(100_000).strip()
+    except OSError:
+        return ""
 
 
 def _origin(common: str) -> str:
@@ -4015,8 +4008,8 @@ class _Brain:
         if other and (used or self.store.read_only):
             raise EmbedderMismatch(
                 f"{self.store.path!r} was written with the embedder {other}, not {chosen.name!r}; "
-                "open it without naming one, or move it over: `realmemory reembed --embedder NAME` "
-                "or Hippocampus.reembed(...)")
+                "open it without naming one, or move it over: Hippocampus.reembed(...) or "
+                + shell_line(self.store.folder, "reembed --embedder NAME"))
         if other:
             with self.store.writing():
                 self._record(chosen)
@@ -6360,13 +6353,11 @@ def repair(folder: str, *, dry_run: bool = False,
 
 def _rebuilt(path: str, config: MemoryConfig, dry_run: bool) -> list[str]:
     """Put a store made of what a damaged file gives and of the newest sound copy in its place."""
-    import shutil
     folder, place = os.path.dirname(path), f"{path}.{os.getpid()}.part"
     copies, told = sound_copies(folder)
     source, read, counted = _kept(path), set[int](), 0
     if lost(folder):
-        source = next((name for name in reversed(kept_copies(folder, copies=False))
-                       if not copies and name[-4:] not in ("-wal", "-shm")), "")
+        source = "" if copies else max(kept_copies(folder, copies=False), default="")
     new = os.path.join(place, Store.FILE)
     os.mkdir(place, 0o700)
     try:
@@ -6393,7 +6384,7 @@ def _rebuilt(path: str, config: MemoryConfig, dry_run: bool) -> list[str]:
             told.append(f"the damaged file is kept as {kept}")
         return told
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        remove(place)
 
 
 # === 23. Hippocampus ==============================================================================
@@ -6525,7 +6516,8 @@ class Hippocampus(_Brain):
                  "forget: give ids, or else a query, an origin, a source, a session or everything")
         with self.store.reading():
             _require(all_scopes or not what or self.store.scope_id(what.scope) is not None,
-                     f"there is no project {_shown(scope)}; `realmemory scopes` lists them")
+                     f"there is no project {_shown(scope)}; "
+                     f"{shell_line(self.store.folder, 'scopes')} lists them")
             if dry_run:
                 return forget_chosen(self, self._rows(ids, "memory_ids"), what, dry_run=True)[0]
         with self.writing():
@@ -6806,7 +6798,8 @@ class Hippocampus(_Brain):
     def restore(self, path: str) -> str:
         """Bring a copy back, after copying the present state; the path of that safety copy."""
         if not os.path.isfile(path_given(path)):
-            raise NotFound(f"there is no copy {path!r}; `realmemory restore --list` names them")
+            raise NotFound(f"there is no copy {path!r}; "
+                           f"{shell_line(self.store.folder, 'restore --list')} names them")
         self._waiting.clear()  # its ids may mean other traces there
         safety = self.store.backup("before-restore", 0)
         self.store.restore(path)
@@ -10857,14 +10850,13 @@ def _taken(intakes: dict[str, _Intake], path: str, named: str | None,
 
 def _refuse_own(path: str) -> None:
     """Refuse to write over a file of a store, or over a database."""
-    place, name = os.path.split(os.path.realpath(os.path.expanduser(path)))
-    for folder, own in ((place, name), (os.path.dirname(place), os.path.basename(place))):
-        _require(not (_OWN_NAME.match(own) and os.path.exists(os.path.join(folder, Store.FILE))),
-                 f"{path!r} is the store's own; write to another place")
-    if can_be_read(path):
+    place, name = os.path.split(os.path.realpath(path))
+    own = any(_OWN_NAME.match(part) and os.path.exists(os.path.join(folder, Store.FILE))
+              for folder, part in ((place, name), os.path.split(place)))
+    if not own and can_be_read(path):
         with open(path, "rb") as file:
-            _require(file.read(15) != b"SQLite format 3",
-                     f"{path!r} is a SQLite database; write to another place")
+            own = file.read(15) == b"SQLite format 3"
+    _require(not own, f"{path!r} is a store's own, or a database; write to another place")
 
 
 def export_to(hippo: Hippocampus, output: str | None, *, format: str = "realmemory",
@@ -10951,7 +10943,7 @@ def rename_project(hippo: Hippocampus, old: str, new: str) -> bool:
     with store.reading():
         source, target = store.scope_id(old), store.scope_id(new)
     if source is None:
-        raise NotFound(f"there is no project {old!r}; `realmemory scopes` lists them")
+        raise NotFound(f"there is no project {old!r}; see {shell_line(store.folder, 'scopes')}")
     merged = target not in (None, source)
     if merged:
         store.backup("before-merge", hippo.config.backups_keep)
@@ -11039,7 +11031,8 @@ def _cmd_export(desk: Desk, given: Mapping[str, Any]) -> Answer:
     with store.reading():
         own = store.scope_id(project) if project else 0
         if own is None:
-            raise NotFound(f"there is no project {project!r}; `realmemory scopes` lists them")
+            raise NotFound(f"there is no project {project!r}; see "
+                           + shell_line(store.folder, "scopes"))
         seen = [one for one in (own, store.log_id(own)) if one] if own else (   # that one alone
             store.visible(scope, given["all_scopes"], logs=True))
         left = store.value(f"SELECT count(*) FROM traces WHERE scope_id NOT {SQL_IN}",
@@ -11873,9 +11866,8 @@ def _of_brain(hippo: Hippocampus) -> Iterator[Finding]:
                             "op = 'hook_error' AND at > ? ORDER BY seq DESC", now - 7 * DAY_S)
         sound = store.quick_check(CHECK_S)
         sound = ", ".join(f"{name} was dropped" for name in store.lacks()) or sound
-    yield Finding("ok", "store", f"{traces:,} traces in all projects, "
-                  f"{os.path.getsize(store.path) / 1e6:,.1f} MB, schema {SCHEMA_VERSION}, "
-                  f"{store.path}")
+    yield Finding("ok", "store", f"{traces:,} traces in all projects, schema {SCHEMA_VERSION}, "
+                  f"{os.path.getsize(store.path) / 1e6:,.1f} MB, {store.path}")
     yield _finding("database", sound or f"not read through within {CHECK_S:g} s", (
         not sound, "note", f"{shell_line(store.folder, 'check')} takes the time it needs"), (
         sound != "ok", "problem",
@@ -12169,9 +12161,9 @@ class _Call(Record):
         if row.store == "own":
             return row.run(self)
         folder = _folder(self.options)
-        named = self.options.path is not None or self.options.namespace is not None
-        if row.store == "made" or row.store == "home" and not named or lost(folder) or (
-                os.path.exists(os.path.join(folder, Store.FILE))):
+        home = row.store == "home" and self.options.path is self.options.namespace is None
+        if home or row.store == "made" or os.path.exists(os.path.join(folder, Store.FILE)) or (
+                lost(folder)):
             with (desk := self.open()).hippo as hippo:
                 if row.store == "hook" and self.hook and desk.off():
                     return Answer(None, "")
@@ -12405,8 +12397,8 @@ def _cmd_restore(call: _Call) -> Answer:
     sound, bad = sound_copies(folder) if o.copy == "newest" else ([], [])
     path = url or (sound[0] if sound else o.copy)
     if path == "newest":
-        raise NotFound("; ".join([*bad, f"there is no sound copy in {folder!r}; `realmemory "
-                                  "backup` makes one"]))
+        raise NotFound("; ".join([*bad, f"there is no sound copy in {folder!r}; "
+                                  f"{shell_line(folder, 'backup')} makes one"]))
     if asked := _unconfirmed(vars(o), f"restore {path} into {folder}, copying what is there first"):
         return asked
     import tempfile
@@ -12482,8 +12474,7 @@ class _Command(Record):
     run: Callable[..., Answer]      # of (desk, options by name); of the call for "own"
     help: str
     options: str = ""               # keys of OPTIONS
-    # "made" if missing; "home": only in the default place; "hook": without one the desk is None
-    store: str = "needed"
+    store: str = "needed"   # "made" if missing, "home": by default; "hook": without, desk is None
 
 
 COMMANDS = {
