@@ -2847,9 +2847,8 @@ class Store:
     def lacks(self) -> list[str]:
         """The tables, indexes and triggers that somebody dropped."""
         here = {name for _, name, _ in self.rows(SQL_SHAPE)}
-        return [name for name in re.findall(
-            r"^CREATE (?:[A-Z]+ )*?(?:TABLE|INDEX|TRIGGER) (\w+)",
-            SCHEMA + FTS_SCHEMA * (self.row(SQL_FTS5) is not None), re.M) if name not in here]
+        return [name for name in re.findall(r"^CREATE (?:[A-Z]+ )*?(?:TABLE|INDEX|TRIGGER) (\w+)",
+                                            SCHEMA, re.M) if name not in here]
 
     def converge(self) -> None:
         """Give an older store the tables, columns, indexes and triggers of a new one."""
@@ -6302,9 +6301,8 @@ def _mended(store: TraceStore, copies: Sequence[str] = ()) -> list[str]:
                 f"taken from {path}" if text else "kept as it reads now: look at it"))
         store.run("DELETE FROM counts")
         store.run("INSERT INTO counts SELECT scope_id, kind, count(*) FROM traces GROUP BY 1, 2")
-        store.has_fts = store.row(SQL_FTS5) is not None
         if store.has_fts:
-            store.run("DROP TABLE IF EXISTS heard_terms")
+            store.run("DROP TABLE heard_terms")
             store.run(FTS_SCHEMA)
         store.reindex()
         if left := problems_told(_problems(store)):
