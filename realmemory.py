@@ -3182,10 +3182,11 @@ class Store:
 
 def shell_line(folder: str, words: str) -> str:
     """The command line that does something with the store in a folder, to be copied as it is."""
-    from shlex import quote
+    said = folder if re.fullmatch(r"[\w@%+=:,./-]+", folder, re.A) else "'" + folder.replace(
+        "'", r"'\''") + "'"             # by hand: an error may come where nothing can be imported
     home = os.environ.get("REALMEMORY_HOME") or os.path.join("~", ".realmemory")
     own = folder != os.path.abspath(os.path.expanduser(home))
-    return f"`realmemory {f'--path {quote(folder)} ' * own}{words}`"
+    return f"`realmemory {f'--path {said} ' * own}{words}`"
 
 
 def lost(folder: str) -> StoreDamaged | None:

@@ -8728,6 +8728,13 @@ def test_the_doctor_reads_an_older_store_without_moving_it(hippo, alone, cli):
     assert sql(alone, "PRAGMA user_version") == [(2,)] and not copies(alone)
 
 
+@pytest.mark.parametrize("folder", ["/a/b-1.c", "/my store", "/it's $HOME/`x`", "/тест", "/a\nb"])
+def test_a_remedy_names_the_store_as_a_shell_takes_it(folder, alone):
+    words = shlex.split(rm.shell_line(folder, "check --repair").strip("`"))
+    assert words == ["realmemory", "--path", folder, "check", "--repair"]
+    assert rm.shell_line(str(alone), "check") == "`realmemory check`"
+
+
 def test_the_doctor_says_that_it_counts_every_project(hippo, cli):
     put(hippo, "Grain is weighed twice", scope="yard")
     assert "1 traces in all projects" in told_by(cli)[1]["store"]["found"]
