@@ -150,7 +150,7 @@ class RealMemoryError(Exception):
     code = "error"
 
     def __str__(self) -> str:
-        return " ".join(str(arg) for arg in self.args)  # KeyError would show a repr
+        return "; ".join(str(arg) for arg in self.args)  # KeyError would show a repr
 
 
 class InvalidInput(RealMemoryError, ValueError):
@@ -2745,7 +2745,8 @@ _FAILURES: tuple[tuple[str, type[StoreError], str], ...] = (
     ("readonly|unable to open", ReadOnly,
      "it can't be written; check the permissions of file and folder"),
     ("not a database", StoreDamaged, "it is not a SQLite database and was left as it is"),
-    ("malformed|corrupt|decode", StoreDamaged, "it is damaged and was left as it is"),
+    ("malformed|corrupt|decode|no such table|no such column|no such index|already exists",
+     StoreDamaged, "it is damaged and was left as it is"),
     ("locked|busy", StoreError, "another process kept it locked; try again"),
     ("full|I/O", StoreError,
      "the disk is full or failing; nothing is half done: free space and try again"))
@@ -2768,12 +2769,14 @@ class Store:
         self._pid, self._lock = os.getpid(), RLock()
         self._inherited: list[sqlite3.Connection] = []
         self._file = 0, 0       # of what is open, if anything
-        if not read_only:
+        if not read_only and lost(self.folder) is None:
             self._make_file()
         with self._alone():     # which opens it
             pass
 
     def _open(self) -> None:
+        if error := lost(self.folder):
+            raise error
         self._refuse_foreign()
         if not (os.access(self.path, os.W_OK) and os.access(self.folder, os.W_OK)):
             self.read_only = True
@@ -2849,6 +2852,7 @@ class Store:
         version, self._file = _schema_version(self._con, self.path), _file_id(self.path)
         if not self.read_only:
             self._set_wal()
+            self._file = _file_id(self.path)    # of a new file: now that it isn't empty
             for pragma in _PRAGMAS:
                 self.run(f"PRAGMA {pragma}")
             if 0 < version < SCHEMA_VERSION:
@@ -2886,7 +2890,7 @@ class Store:
                 if sqlite3.complete_statement(buffer):
                     self.run(buffer)
                     buffer = ""
-            self._converge()
+            self.converge()
             if not version:
                 self.run_many("INSERT INTO db_meta VALUES(?, ?)", [
                     ("analyser", ANALYSER), ("slept", "0"), ("embedder", HashingEmbedder().name)])
@@ -2894,7 +2898,13 @@ class Store:
             self.run(f"PRAGMA application_id = {APPLICATION_ID}")
             self.run(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
-    def _converge(self) -> None:
+    def lacks(self) -> list[str]:
+        """The tables, indexes and triggers that somebody dropped."""
+        here = {name for _, name, _ in self.rows(SQL_SHAPE)}
+        return [name for name in re.findall(r"^CREATE (?:[A-Z]+ )*?(?:TABLE|INDEX|TRIGGER) (\w+)",
+                                            SCHEMA, re.M) if name not in here]
+
+    def converge(self) -> None:
         """Give an older store the tables, columns, indexes and triggers of a new one."""
         here = {name: (kind, sql) for kind, name, sql in self.rows(SQL_SHAPE)}
         with closing(sqlite3.connect(":memory:")) as new:
@@ -2956,11 +2966,11 @@ class Store:
             error = sqlite3.DatabaseError(f"malformed value: {error}")
         for needles, kind, words in _FAILURES:
             if re.search(needles, str(error)):
-                if kind is StoreDamaged:
-                    copies = [f"the newest copy is {path!r}" for path in backup_files(self.folder)]
-                    words += (f"; {(copies or ['there is no copy in backups/'])[-1]}: `realmemory "
-                              "check --repair` says what can be had back")
-                return kind(f"{self.path!r}: {words} ({error})")
+                what, copies = f"{self.path!r}: {words} ({error})", backup_files(self.folder)
+                return kind(what) if kind is not StoreDamaged else kind(what, (
+                    f"the newest copy (not looked into) is {copies[-1]!r}" if copies else
+                    "there is no copy in backups/")
+                    + f": {shell_line(self.folder, 'check --repair')} says what can be had back")
         return StoreError(f"{self.path!r}: {error}")
 
     @contextmanager
@@ -2992,15 +3002,15 @@ class Store:
         """One write transaction: all of it or none; `timeout_s` bounds the wait for the lock."""
         with self._alone():
             if self.read_only:
-                raise ReadOnly(f"{self.path!r} is open for reading only; check the permissions of "
-                               f"{self.folder!r}")
+                raise ReadOnly(f"{self.path!r} is open for reading only; open it without "
+                               f"read_only, or check the permissions of {self.folder!r}")
             try:
                 if timeout_s is not None:
                     self._wait_at_most(timeout_s)
                 with self._transaction():
                     if self._file != _file_id(self.path):
-                        raise StoreError(f"{self.path!r} was deleted or replaced while it was "
-                                         "open; nothing was stored: open it again")
+                        raise StoreError(f"{self.path!r} was deleted, emptied or replaced while "
+                                         "it was open; nothing was stored: open it again")
                     self._catch_up()
                     yield
             finally:
@@ -3084,7 +3094,8 @@ class Store:
                 held, counted = _copied(self._con, part, SQL_COUNTS)
                 if held != counted and label != REPAIR_COPY:
                     raise StoreError(f"the copy {part!r} holds {held} traces instead of {counted}; "
-                                     "nothing was changed: run `realmemory check --repair`")
+                                     "nothing was changed: run "
+                                     f"{shell_line(self.folder, 'check --repair')}")
                 os.replace(part, final)
                 with suppress(FileNotFoundError):  # another process thins them as well
                     paths = backup_files(self.folder)
@@ -3105,12 +3116,11 @@ class Store:
             try:
                 sound_copy(path, part)
                 with self._transaction():  # backup() would wait for the lock for ever
-                    pass
+                    self._forget_cache()
                 with closing(sqlite3.connect(part)) as source:
                     source.backup(self._con)
             finally:
                 remove(part)
-            self._forget_cache()
             self._settle()
 
     @contextmanager
@@ -3224,10 +3234,40 @@ class Store:
         yield self._con.serialize()
 
 
+def shell_line(folder: str, words: str) -> str:
+    """The command line that does something with the store in a folder, to be copied as it is."""
+    said = folder if re.fullmatch(r"[\w@%+=:,./-]+", folder, re.A) else "'" + folder.replace(
+        "'", r"'\''") + "'"             # by hand: an error may come where nothing can be imported
+    home = os.environ.get("REALMEMORY_HOME") or os.path.join("~", ".realmemory")
+    own = folder != os.path.abspath(os.path.expanduser(home))
+    return f"`realmemory {f'--path {said} ' * own}{words}`"
+
+
+def lost(folder: str) -> StoreDamaged | None:
+    """What is wrong where a store is missing or empty though copies of it are there: SQLite would
+    make a new one in silence."""
+    path, gone = os.path.join(folder, Store.FILE), (0, 0)
+    with suppress(OSError):
+        if _file_id(path) == gone and os.path.isfile(path) >= os.path.lexists(path) and (
+                kept := kept_copies(folder)) and _file_id(path) == gone:    # nor just being made
+            how, copies = "empty" if os.path.exists(path) else "missing", backup_files(folder)
+            way = shell_line(folder, "restore newest --yes" if copies else "check --repair")
+            return StoreDamaged(
+                f"{path!r} is {how}, but there is {(copies or kept)[-1]!r}",
+                f"{way} brings it back; to start anew, move backups/ and {Store.FILE}.* away")
+    return None
+
+
+def can_be_read(path: str) -> bool:
+    """Whether a path is a file with something in it: to open a pipe, or one of /proc, may hang."""
+    return os.path.isfile(path) and _file_id(path) != (0, 0)
+
+
 @contextmanager
 def _held(path: str) -> Iterator[sqlite3.Connection]:
     """No other process writes to a store meanwhile, as far as its damage lets SQLite see to it."""
-    with closing(sqlite3.connect(path, timeout=5.0, isolation_level=None)) as con:
+    with closing(sqlite3.connect(path if os.path.exists(path) else ":memory:", timeout=5.0,
+                                 isolation_level=None)) as con:
         try:
             con.execute("BEGIN IMMEDIATE")
         except sqlite3.Error as error:
@@ -3238,14 +3278,14 @@ def _held(path: str) -> Iterator[sqlite3.Connection]:
 
 
 def _put_in_place(new: str, path: str, held: sqlite3.Connection) -> str:
-    """Replace a damaged store; where it is kept.  It is linked there before, and its WAL goes
-    first, which SQLite would play into any file beside it: a process killed at any moment leaves
-    the old store or the new one, and a repair finds what is kept of an old one (`_kept`)."""
+    """Replace a damaged store; where it is kept, "" if it was empty.  It is linked there before,
+    and its WAL goes first, which SQLite would play into any file beside it: a process killed at any
+    moment leaves the old store or the new one, and a repair finds what is kept (`_kept`)."""
     kept = _kept(path)
     if kept == path:
         kept = f"{path}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}"
         for ending in ("-wal", ""):
-            if os.path.exists(path + ending):
+            if _file_id(path + ending) != (0, 0):
                 try:
                     os.link(path + ending, kept + ending)
                 except (OSError, AttributeError):   # a file or operating system without links
@@ -3257,13 +3297,13 @@ def _put_in_place(new: str, path: str, held: sqlite3.Connection) -> str:
     for ending in ("-wal", "-shm"):
         remove(path + ending)
     os.replace(new, path)
-    return kept
+    return kept if os.path.exists(kept) else ""
 
 
 def _kept(path: str) -> str:
     """The other name of a store that a killed repair left, beside which its WAL is; or its own."""
     return next((name for name in kept_copies(os.path.dirname(path), copies=False)
-                 if os.path.samefile(name, path)), path)
+                 if os.path.exists(path) and os.path.samefile(name, path)), path)
 
 
 def replace_store(folder: str, copy: str) -> str:
@@ -3293,8 +3333,9 @@ def sound_copies(folder: str) -> tuple[list[str], list[str]]:
 @contextmanager
 def _opened_copy(path: str) -> Iterator[sqlite3.Connection]:
     """A copy that was found sound, for reading."""
+    file = _file_url(path if can_be_read(path) else os.devnull)
     try:
-        with closing(sqlite3.connect(f"{_file_url(path)}?mode=ro", uri=True)) as source:
+        with closing(sqlite3.connect(f"{file}?mode=ro", uri=True)) as source:
             if not _schema_version(source, path) or (
                     source.execute("PRAGMA integrity_check(1)").fetchone()[0] != "ok"):
                 raise StoreDamaged(f"the copy {path!r} is damaged or empty; choose another one")
@@ -3325,7 +3366,7 @@ def salvage(path: str, place: str, target: TraceStore) -> tuple[set[int], int]:
     source, ids, same, counted = os.path.join(place, "damaged.db"), set[int](), False, 0
     for ending in ("", "-wal"):
         with suppress(FileNotFoundError):
-            shutil.copyfile(_kept(path) + ending, source + ending)
+            shutil.copyfile(path + ending, source + ending)
     try:
         with closing(sqlite3.connect(source)) as con:
             con.execute(_AS_IT_IS)
@@ -3404,13 +3445,15 @@ def _schema_version(con: sqlite3.Connection, path: str) -> int:
     if version > SCHEMA_VERSION:
         raise StoreError(f"{path!r} has schema {version}, this realmemory {__version__} knows "
                          f"{SCHEMA_VERSION}; it was left untouched: use a newer realmemory")
+    if application == APPLICATION_ID and version < 1:
+        raise sqlite3.DatabaseError(f"malformed: its user_version is {version}")
     return int(version)
 
 
 def _file_id(path: str) -> tuple[int, int]:
     try:
         status = os.stat(path)
-        return status.st_dev, status.st_ino
+        return (status.st_dev, status.st_ino) if status.st_size else (0, 0)
     except OSError:
         return 0, 0
 
@@ -3465,14 +3508,15 @@ def backup_files(folder: str) -> list[str]:
     """Paths of the finished copies of the store in `folder`, oldest first."""
     place = os.path.join(folder, "backups")
     names = sorted(os.listdir(place)) if os.path.isdir(place) else []
-    return [os.path.join(place, n) for n in names if n.startswith("memory-") and n.endswith(".db")]
+    return [path for n in names if n.startswith("memory-") and n.endswith(".db") and os.path.isfile(
+        path := os.path.join(place, n))]
 
 
 def kept_copies(folder: str, *, copies: bool = True) -> tuple[str, ...]:
     """What else may hold a text that left the store: copies, and files that a restore set aside."""
     return (*(backup_files(folder) if copies else ()), *(
-        os.path.join(folder, name) for name in sorted(os.listdir(folder))
-        if name.startswith(f"{Store.FILE}.damaged-")))
+        path for name in sorted(os.listdir(folder)) if name.startswith(f"{Store.FILE}.damaged-")
+        and os.path.isfile(path := os.path.join(folder, name))))
 
 
 def _file_url(path: str) -> str:
@@ -3968,7 +4012,8 @@ def _common_dir(folder: str) -> str:
 
 def _content(path: str) -> str:
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
+        with open(path if can_be_read(path) else os.devnull, errors="replace",
+                  encoding="utf-8") as file:
             return file.read(100_000).strip()
     except OSError:
         return ""
@@ -4021,8 +4066,8 @@ class _Brain:
         if other and (used or self.store.read_only):
             raise EmbedderMismatch(
                 f"{self.store.path!r} was written with the embedder {other}, not {chosen.name!r}; "
-                "open it without naming one, or move it over: `realmemory reembed --embedder NAME` "
-                "or Hippocampus.reembed(...)")
+                "open it without naming one, or move it over: Hippocampus.reembed(...) or "
+                + shell_line(self.store.folder, "reembed --embedder NAME"))
         if other:
             with self.store.writing():
                 self._record(chosen)
@@ -5360,8 +5405,8 @@ HEIRS = (  # what names the trace :id names another one
     """UPDATE traces SET superseded_by = (SELECT superseded_by FROM traces WHERE id = :id)
         WHERE superseded_by = :id""")
 _PENDING = ("erasure is pending: another process (a reader, a writer, Litestream) keeps an older "
-            "state of the store in memory.db-wal; once it has ended, `realmemory sleep` or the "
-            "next forget erases it")
+            "state of the store in memory.db-wal, or the disk is full; after that `realmemory "
+            "sleep` or the next forget erases it")
 _EMPTY = "NOT EXISTS(SELECT 1 FROM traces WHERE scope_id = :scope)"
 _OF_SCOPE = (  # what else a project is
     *(f"DELETE FROM {table} WHERE scope_id = :scope" for table in (
@@ -6342,7 +6387,8 @@ def _problems(store: TraceStore) -> dict[str, list[int]]:
         found["kinds counted wrongly"] = [0] * len(store.rows(_MISCOUNTED))
         found |= {words: _in_cycles(store, column) for column, words in _CHAINS.items()}
         found |= _out_of_step(store)
-    return {words: ids for words, ids in found.items() if ids}
+    return {**{f"{name} was dropped": [] for name in store.lacks()},
+            **{words: ids for words, ids in found.items() if ids}}
 
 
 def problems_told(problems: Mapping[str, Sequence[int]]) -> list[str]:
@@ -6365,6 +6411,7 @@ def _mended(store: TraceStore, copies: Sequence[str] = ()) -> list[str]:
     that are not what was remembered: taken from a copy that has it, or kept as they read."""
     told = list[str]()
     with store.writing():
+        store.converge()
         for table in SALVAGED:
             for row in store.unreadable(table):
                 if table == "traces":
@@ -6393,7 +6440,8 @@ def _mended(store: TraceStore, copies: Sequence[str] = ()) -> list[str]:
         store.reindex()
         if left := problems_told(_problems(store)):
             raise StoreDamaged(f"{store.path!r} was left as it is: a repair would leave "
-                               f"{'; '.join(left)}; `realmemory restore newest --yes`")
+                               f"{'; '.join(left)}",
+                               shell_line(store.folder, "restore newest --yes"))
     return told
 
 
@@ -6428,7 +6476,7 @@ def repair(folder: str, *, dry_run: bool = False,
     except StoreDamaged as error:
         if wrong:           # and can't be mended
             raise
-        wrong = [str(error)]
+        wrong = [str(error.args[0])]
     with _held(path) as held:
         return wrong, _rebuilt(path, config, dry_run, held)
 
@@ -6436,9 +6484,11 @@ def repair(folder: str, *, dry_run: bool = False,
 def _rebuilt(path: str, config: MemoryConfig, dry_run: bool, held: sqlite3.Connection
              ) -> list[str]:
     """Put a store made of what a damaged file gives and of the newest sound copy in its place."""
-    import shutil
     folder, place = os.path.dirname(path), f"{path}.{os.getpid()}.part"
     copies, told = sound_copies(folder)
+    source, read, counted = _kept(path), set[int](), 0
+    if lost(folder):
+        source = "" if copies else max(kept_copies(folder, copies=False), default="")
     new = os.path.join(place, Store.FILE)
     os.mkdir(place, 0o700)
     try:
@@ -6448,7 +6498,8 @@ def _rebuilt(path: str, config: MemoryConfig, dry_run: bool, held: sqlite3.Conne
             store.checkpoint()
             store.run("PRAGMA foreign_keys = OFF")
             with store.writing():
-                read, counted = salvage(path, place, store)
+                if source:
+                    read, counted = salvage(source, place, store)
                 store.run_many("DELETE FROM traces WHERE id = ?", [
                     (ident,) for ident, in store.rows(SQL_FORGOTTEN) if ident not in read])
                 here = {row[0] for row in store.rows("SELECT id FROM traces")}
@@ -6460,11 +6511,11 @@ def _rebuilt(path: str, config: MemoryConfig, dry_run: bool, held: sqlite3.Conne
         told.append(f"{len(read)} traces are from the damaged file" + (
             f", {len(here - read)} from {copies[0]}: they may have been changed or forgotten since"
             if copies else "") + f"; it had counted {counted}" * bool(counted))
-        if not dry_run:
-            told.append(f"the damaged file is kept as {_put_in_place(new, path, held)}")
+        if not dry_run and (kept := _put_in_place(new, path, held)):
+            told.append(f"the damaged file is kept as {kept}")
         return told
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        remove(place)
 
 
 # === 23. Hippocampus ==============================================================================
@@ -6589,7 +6640,7 @@ class Hippocampus(_Brain):
         """Remove traces for good, by their ids or by a `Selection` of a scope and its
         conversations; a pinned one that was only selected stays unless `pinned`.  Copies made
         before are named; with `backups` these, and all ever forgotten, leave the copies, too."""
-        ids = id_list(memory_ids, "memory_ids")
+        ids = self.not_forgotten(memory_ids) if backups else id_list(memory_ids, "memory_ids")
         scope_key(scope := scope or GLOBAL)
         what = Selection(query, origin, source_url, session_id, everything, clean(scope),
                          all_scopes, pinned).checked()
@@ -6597,7 +6648,8 @@ class Hippocampus(_Brain):
                  "forget: give ids, or else a query, an origin, a source, a session or everything")
         with self.store.reading():
             _require(all_scopes or not what or self.store.scope_id(what.scope) is not None,
-                     f"there is no project {_shown(scope)}; `realmemory scopes` lists them")
+                     f"there is no project {_shown(scope)}; "
+                     f"{shell_line(self.store.folder, 'scopes')} lists them")
             if dry_run:
                 return forget_chosen(self, self._rows(ids, "memory_ids"), what, dry_run=True)[0]
         with self.writing():
@@ -6611,6 +6663,13 @@ class Hippocampus(_Brain):
             if blind and (model := self.model()):
                 self._embed_missing(model, among=blind)
         return gone
+
+    def not_forgotten(self, memory_ids: int | Iterable[int]) -> tuple[int, ...]:
+        """The ids but for those of traces that were forgotten already."""
+        ids = id_list(memory_ids, "memory_ids")
+        with self.store.reading():
+            gone = {row[0] for row in self.store.rows(SQL_FORGOTTEN)} - {*self.store.traces(ids)}
+        return tuple(ident for ident in ids if ident not in gone)
 
     def _forget_in_copies(self, what: Selection | None) -> dict[str, str]:
         """Rewrite copies without what is selected or was ever forgotten; why not, by path."""
@@ -6644,8 +6703,9 @@ class Hippocampus(_Brain):
                     os.replace(file, path)
                     remove(f"{path}-shm")
                     remove(f"{path}-wal")   # of a store that was set aside
-            except (RealMemoryError, OSError) as error:
-                failed[path] = str(error)
+            except (RealMemoryError, OSError, *UNREADABLE) as error:
+                failed[path] = f"{error}; mend that and go on by " + shell_line(
+                    store.folder, "forget --backups --yes") + ", or delete that file"
             finally:
                 remove(part)
         if os.path.isdir(store.replicated):
@@ -6765,7 +6825,8 @@ class Hippocampus(_Brain):
         found, seen = self.store.traces(wanted), self.store.visible(scope, all_scopes, logs=True)
         for ident in wanted:  # the same words whether another project has it or none
             if ident not in found or found[ident]["scope_id"] not in seen:
-                place = "" if all_scopes else f" in {scope or GLOBAL!r} or global"
+                place = "" if all_scopes else f" in {scope!r} or global" if (
+                    scope or GLOBAL) != GLOBAL else " in global (--project NAME looks in another)"
                 raise NotFound(f"there is no memory {ident}{place}; take ids from recall or list")
         return {ident: found[ident] for ident in wanted}
 
@@ -6874,8 +6935,8 @@ class Hippocampus(_Brain):
     def restore(self, path: str) -> str:
         """Bring a copy back, after copying the present state; the path of that safety copy."""
         if not os.path.isfile(path_given(path)):
-            raise NotFound(f"there is no copy {_shown(path, 500)}; `realmemory restore --list` "
-                           "names them")
+            raise NotFound(f"there is no copy {_shown(path, 500)}; "
+                           f"{shell_line(self.store.folder, 'restore --list')} names them")
         self._waiting.clear()  # its ids may mean other traces there
         safety = self.store.backup("before-restore", 0)
         self.store.restore(path)
@@ -8249,11 +8310,12 @@ def _titles(desk: Desk, would: Forgotten) -> str:
 
 def _cmd_forget(desk: Desk, given: Mapping[str, Any]) -> Answer:
     project = given.get("project")
-    ids = desk.visible(given.get("ids") or given.get("memory_id") or (), project)
+    ids: Any = given.get("ids") or given.get("memory_id") or ()
+    ids = desk.visible(desk.hippo.not_forgotten(ids) if given.get("backups") else ids, project)
     which = _named(given, "origin source_url session_id all_scopes everything pinned backups") | {
         "query": given.get("holding"), "scope": desk.scope(project)}
     would = desk.hippo.forget(ids, dry_run=True, **which)
-    shown = "\n".join(item_lines(desk.hippo.get(would.memory_ids[0]))) if (
+    shown = "\n".join([*item_lines(desk.hippo.get(would.memory_ids[0])), *would.notes]) if (
         len(would.memory_ids) == 1) else _titles(desk, would)
     place = "every project" if given.get("all_scopes") else which["scope"] or GLOBAL
     asked = _unconfirmed(given, "forget for good" + f", of {place}," * (not ids) + f"\n{shown}")
@@ -8265,7 +8327,7 @@ def _cmd_forget(desk: Desk, given: Mapping[str, Any]) -> Answer:
     kept += " (add --backups to rewrite them)" * bool(gone.backups and not given.get("backups"))
     left = ", ".join([*(f"#{other}" for other in gone.left), *gone.blocks])
     kept += f"; still there, and may tell of it: {left}" * bool(left)
-    return Answer(gone, f"{what} is forgotten: {gone.removed}; WAL {gone.wal}{kept}"
+    return Answer(gone, f"{what} is forgotten: {_pairs(gone.removed)}; WAL {gone.wal}{kept}"
                   + "".join(f"; {note}" for note in gone.notes))
 
 
@@ -9671,7 +9733,7 @@ class _Hook:
                 found = _prompted(self.brain, self.prompt, self.scope)
         elif self.event == "stop" and self.reply:
             turns = [Said("assistant", self.reply)]
-        elif self.event in TAIL_BYTES and os.path.isfile(path := _word(self.data, "transcript")):
+        elif self.event in TAIL_BYTES and can_be_read(path := _word(self.data, "transcript")):
             turns = [*_turns_in(path, tail=TAIL_BYTES[self.event])]
             last = max((at for at, turn in enumerate(turns) if turn.role == "user"), default=-1)
             self.reply = "\n".join(turn.text for turn in turns[last + 1:])
@@ -9817,7 +9879,7 @@ def _transcript_files(client: str, path: str | None) -> list[str]:
     place = os.path.expanduser(path or where)
     if os.path.isdir(place):
         place = os.path.join(glob.escape(place), "**", "*" + os.path.splitext(where)[1])
-    files = sorted(glob.glob(place, recursive=True)) or [place][:os.path.isfile(place)]
+    files = sorted(filter(can_be_read, glob.glob(place, recursive=True) or [place]))
     if not files:
         raise NotFound(f"there are no transcripts of {client} at {place!r}; give their folder")
     return files
@@ -10998,6 +11060,17 @@ def _taken(intakes: dict[str, _Intake], path: str, named: str | None,
                 yield from told
 
 
+def _refuse_own(path: str) -> None:
+    """Refuse to write over a file of a store, or over a database."""
+    place, name = os.path.split(os.path.realpath(path))
+    own = any(_OWN_NAME.match(part) and os.path.exists(os.path.join(folder, Store.FILE))
+              for folder, part in ((place, name), os.path.split(place)))
+    if not own and can_be_read(path):
+        with open(path, "rb") as file:
+            own = file.read(15) == b"SQLite format 3"
+    _require(not own, f"{path!r} is a store's own, or a database; write to another place")
+
+
 def export_to(hippo: Hippocampus, output: str | None, *, format: str = "realmemory",
               scope: str | None = None, scopes: Sequence[int] = ()) -> str:
     """Write scopes (ids; none: those that `scope` sees) in a format to a file or into a folder; the
@@ -11008,6 +11081,8 @@ def export_to(hippo: Hippocampus, output: str | None, *, format: str = "realmemo
     _require(bool(output) or format != "claude",
              "the format 'claude' is a folder of files; name it by --output")
     output, ids = path_given(output) if output else "", id_list(scopes, "scopes")
+    if output and format != "claude":
+        _refuse_own(output)
     with hippo.store.reading():
         pieces = writers[format](hippo, ids or hippo.store.visible(scope, False, logs=True),
                                  scope or GLOBAL)
@@ -11085,7 +11160,7 @@ def rename_project(hippo: Hippocampus, old: str, new: str) -> bool:
     with store.reading():
         source, target = store.scope_id(old), store.scope_id(new)
     if source is None:
-        raise NotFound(f"there is no project {old!r}; `realmemory scopes` lists them")
+        raise NotFound(f"there is no project {old!r}; see {shell_line(store.folder, 'scopes')}")
     merged = target not in (None, source)
     if merged:
         store.backup("before-merge", hippo.config.backups_keep)
@@ -11180,7 +11255,8 @@ def _cmd_export(desk: Desk, given: Mapping[str, Any]) -> Answer:
     with store.reading():
         own = store.scope_id(project) if project else 0
         if own is None:
-            raise NotFound(f"there is no project {project!r}; `realmemory scopes` lists them")
+            raise NotFound(f"there is no project {project!r}; see "
+                           + shell_line(store.folder, "scopes"))
         seen = [one for one in (own, store.log_id(own)) if one] if own else (   # that one alone
             store.visible(scope, given["all_scopes"], logs=True))
         left = store.value(f"SELECT count(*) FROM traces WHERE scope_id NOT {SQL_IN}",
@@ -11980,7 +12056,9 @@ def _in_store(folder: str) -> Iterator[Finding]:
     """The store: who may read it, whether it opens, and what is in it."""
     path = os.path.join(folder, Store.FILE)
     if not os.path.lexists(path):
-        yield Finding("note", "store", f"none at {path}", "`realmemory remember` makes one")
+        error = lost(folder)
+        yield Finding("problem", "store", *error.args) if error else Finding(
+            "note", "store", f"none at {path}", f"{shell_line(folder, 'remember')} makes one")
         return
     shared = os.name != "nt" and (os.stat(folder).st_mode | os.lstat(path).st_mode) & 0o077
     yield _finding("permissions", "others can read it" if shared else "only its owner reads it", (
@@ -11994,8 +12072,9 @@ def _in_store(folder: str) -> Iterator[Finding]:
         with Hippocampus.open(folder, read_only=True, timeout_s=1.0) as hippo:
             yield from _of_brain(hippo)
     except RealMemoryError as error:
-        yield Finding("note" if isinstance(error, ReadOnly) else "problem", "store", str(error),
-                      "as it says; any command that writes brings an older store up to date")
+        found, *todo = map(str, error.args)
+        yield Finding("note" if isinstance(error, ReadOnly) else "problem", "store", found, *(
+            todo or ["as it says; any command that writes brings an older store up to date"]))
 
 
 def _of_brain(hippo: Hippocampus) -> Iterator[Finding]:
@@ -12006,13 +12085,16 @@ def _of_brain(hippo: Hippocampus) -> Iterator[Finding]:
         failed = store.rows("SELECT json_extract(data, '$.error') FROM events WHERE "
                             "op = 'hook_error' AND at > ? ORDER BY seq DESC", now - 7 * DAY_S)
         sound = store.quick_check(CHECK_S)
-    yield Finding("ok", "store", f"{traces:,} traces, {os.path.getsize(store.path) / 1e6:,.1f} MB, "
-                  f"schema {SCHEMA_VERSION}, {store.path}")
+        sound = ", ".join(f"{name} was dropped" for name in store.lacks()) or sound
+    yield Finding("ok", "store", f"{traces:,} traces in all projects, schema {SCHEMA_VERSION}, "
+                  f"{os.path.getsize(store.path) / 1e6:,.1f} MB, {store.path}")
     yield _finding("database", sound or f"not read through within {CHECK_S:g} s", (
-        not sound, "note", "`realmemory check` takes the time it needs"), (
-        sound != "ok", "problem", "`realmemory check --repair` says what can be had back"))
+        not sound, "note", f"{shell_line(store.folder, 'check')} takes the time it needs"), (
+        sound != "ok", "problem",
+        f"{shell_line(store.folder, 'check --repair')} says what can be had back"))
     yield _finding("last sleep", day_of(slept) if slept else "never", (
-        traces > 20 and slept < now - 14 * DAY_S, "note", "`realmemory sleep`, or its hook"))
+        traces > 20 and slept < now - 14 * DAY_S, "note",
+        f"{shell_line(store.folder, 'sleep')}, or its hook"))
     last = "".join(f", last: {one_line(row[0] or '', 200)}" for row in failed[:1])
     yield _finding("hooks", f"{len(failed)} failed in a week{last}", (
         failed, "problem", "mend what the message names"))
@@ -12319,7 +12401,9 @@ class _Call(Record):
         if row.store == "own":
             return row.run(self)
         folder = _folder(self.options)
-        if row.store == "made" or os.path.exists(os.path.join(folder, Store.FILE)):
+        home = row.store == "home" and self.options.path is self.options.namespace is None
+        if home or row.store == "made" or os.path.exists(os.path.join(folder, Store.FILE)) or (
+                lost(folder)):
             with (desk := self.open()).hippo as hippo:
                 if row.store == "hook" and self.hook and desk.off():
                     return Answer(None, "")
@@ -12329,8 +12413,8 @@ class _Call(Record):
                 return answer
         if row.store == "hook":
             return row.run(None, given)
-        raise NotFound(f"there is no store at {folder!r} yet; `realmemory remember` or `serve` "
-                       "makes one")
+        raise NotFound(f"there is no store at {folder!r} yet; {shell_line(folder, 'remember')} or "
+                       "`serve` makes one")
 
     def show(self, answer: Answer) -> int:
         """Print the answer as JSON or as text, or write it to a file; its exit code."""
@@ -12359,6 +12443,7 @@ def _here(asked: str = "") -> str:
 
 def _written(path: str, text: str) -> str:
     """Write a file for its owner only; says so."""
+    _refuse_own(path)
     _write_file(path, [text])
     return f"written to {path}"
 
@@ -12526,14 +12611,14 @@ def _cmd_skill(call: _Call) -> Answer:
 def _cmd_check(call: _Call) -> Answer:
     o, folder = call.options, _folder(call.options)
     path = os.path.join(folder, Store.FILE)
-    if not os.path.lexists(path):
+    if not (os.path.lexists(path) or lost(folder)):
         raise NotFound(f"there is no store at {folder!r} yet")
     if not o.repair:
         with call.open().hippo as hippo:
             problems = hippo.check()
+        way = f"{shell_line(folder, 'check --repair')} says what can be mended"
         return Answer({"problems": problems, "sound": not problems}, "\n".join(
-            [f"{path}:", *problems, "`realmemory check --repair` says what can be mended"] if
-            problems else [f"{path}: sound"]), int(bool(problems)))
+            [f"{path}:", *problems, way] if problems else [f"{path}: sound"]), int(bool(problems)))
     would = not o.yes or o.dry_run
     problems, done = repair(folder, dry_run=would)
     return Answer({"problems": problems, "would" if would else "done": done}, "\n".join([
@@ -12560,8 +12645,8 @@ def _cmd_restore(call: _Call) -> Answer:
     sound, bad = sound_copies(folder) if o.copy == "newest" else ([], [])
     path = clean(url) if url else sound[0] if sound else o.copy
     if path == "newest":
-        raise NotFound("; ".join([*bad, f"there is no sound copy in {folder!r}; `realmemory "
-                                  "backup` makes one"]))
+        raise NotFound("; ".join([*bad, f"there is no sound copy in {folder!r}; "
+                                  f"{shell_line(folder, 'backup')} makes one"]))
     if asked := _unconfirmed(vars(o), f"restore {path} into {folder}, copying what is there first"):
         return asked
     import tempfile
@@ -12575,7 +12660,7 @@ def _cmd_restore(call: _Call) -> Answer:
         except StoreDamaged:
             safety = replace_store(folder, source)
     return Answer({"restored": path, "before": safety, "passed_by": bad}, "\n".join(
-        [*bad, f"restored {path}; before that: {safety}"]))
+        [*bad, f"restored {path}; before that: {safety or 'nothing'}"]))
 
 
 def _cmd_reembed(desk: Desk, given: Mapping[str, Any]) -> Answer:
@@ -12637,7 +12722,7 @@ class _Command(Record):
     run: Callable[..., Answer]      # of (desk, options by name); of the call for "own"
     help: str
     options: str = ""               # keys of OPTIONS
-    store: str = "needed"           # "made" if missing; "hook": without one the desk is None
+    store: str = "needed"   # "made" if missing, "home": by default; "hook": without, desk is None
 
 
 COMMANDS = {
@@ -12646,7 +12731,7 @@ COMMANDS = {
         "--when --session --source --related --tag --force --embedder", "made"),
     "recall": _Command(
         _cmd_recall, "search", "query -k --all-scopes --kind --why --tag --as-of --superseded "
-        "--min-confidence --embedder", "made"),
+        "--min-confidence --embedder", "home"),
     "list": _Command(_cmd_list, "traces, newest first",
                      "--all-scopes --kind --superseded --limit --before"),
     "show": _Command(_cmd_show, "one trace whole, with its history", "memory_id"),
@@ -12662,7 +12747,7 @@ COMMANDS = {
     "sleep": _Command(_cmd_sleep, "consolidate (hook)", "--strict", "hook"),
     "hook": _Command(_cmd_hook, "what a client runs at an event (hook)",
                      "event --client --strict", "own"),
-    "hooks": _Command(_cmd_hooks, "whether hooks work in this project", "state", "made"),
+    "hooks": _Command(_cmd_hooks, "whether hooks work in this project", "state", "home"),
     "report": _Command(_cmd_report, "how the memory behaves over time",
                        "--all-scopes --html --around"),
     "serve": _Command(_cmd_serve, "MCP over stdio or HTTP",
@@ -12674,20 +12759,20 @@ COMMANDS = {
     "doctor": _Command(_cmd_doctor, "what is wrong around the memory, and the way out", "", "own"),
     "check": _Command(_cmd_check, "audit every invariant; mend what can be",
                       "--repair --yes --dry-run", "own"),
-    "backup": _Command(_cmd_backup, "copy the store", "", "made"),
+    "backup": _Command(_cmd_backup, "copy the store", "", "home"),
     "restore": _Command(_cmd_restore, "bring a copy back",
                         "copy --litestream --list --yes --dry-run", "own"),
     "reembed": _Command(_cmd_reembed, "make missing vectors, or move to another embedder after a "
-                        "copy", "--embedder", "made"),
+                        "copy", "--embedder", "home"),
     "export": _Command(_cmd_export, "write memories for another store or program",
-                       "--output --format --all-scopes", "made"),
+                       "--output --format --all-scopes", "home"),
     "import": _Command(_cmd_import, "take memories in from a file or folder, or the sessions of a "
                        "client", "source place --format --since --dry-run --yes", "made"),
-    "scopes": _Command(_cmd_scopes, "the projects that have memories", "", "made"),
+    "scopes": _Command(_cmd_scopes, "the projects that have memories", "", "home"),
     "move": _Command(_cmd_move, "move a trace to another project", "memory_id --to"),
     "rename-project": _Command(_cmd_rename_project, "rename a project, or merge it into another",
                                "old_name new_name --dry-run --yes"),
-    "introspect": _Command(_cmd_introspect, "what this memory is", "", "made"),
+    "introspect": _Command(_cmd_introspect, "what this memory is", "", "home"),
     "dream-log": _Command(_cmd_dream_log, "what sleep changed", "--limit --all-scopes"),
     "undo": _Command(_cmd_undo, "take a sleep or merge back", "sleep_id"),
     "demo": _Command(_cmd_demo, "the main job on a throw-away store", "--context", "own"),
@@ -12857,7 +12942,8 @@ def _hook_error(options: Any, message: str) -> None:
     with suppress(OSError):
         if os.path.exists(path) and os.path.getsize(path) > 65_536:
             os.unlink(path)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0) | getattr(
+            os, "O_NONBLOCK", 0)            # of a pipe
         with open(os.open(path, flags, 0o600) if folder else os.devnull, "ab") as file:
             file.write(line.encode("utf-8", "replace"))
 
@@ -12916,8 +13002,9 @@ def _failed(error: BaseException, hook_like: bool, options: Any) -> int:
             with Hippocampus.open(_folder(options), read_only=True) as hippo:
                 if not (wrong := hippo.check()):
                     raise error
-            error = StoreDamaged(f"{hippo.store.path!r}: {'; '.join(wrong)}: `realmemory check "
-                                 f"--repair` says what can be mended ({error})")
+            error = StoreDamaged(
+                f"{hippo.store.path!r}: {'; '.join(wrong)} ({error})",
+                f"{shell_line(hippo.store.folder, 'check --repair')} says what can be mended")
         except RealMemoryError:
             raise error from None
     _print_error(re.sub(r"^\[\w+ \d+\] ", "", str(error)))       # of an OSError

@@ -3130,6 +3130,15 @@ def test_an_empty_file_a_missing_parent_and_an_odd_name_become_stores(tmp_path):
         assert (tmp_path / folder / "memory.db").stat().st_size > 0
 
 
+@pytest.mark.parametrize("words", ["recall x", "backup", "introspect", "scopes", "export", "hooks",
+                                   "reembed", "list", "check"])
+@pytest.mark.parametrize("where", ["--path", "--namespace"])
+def test_a_mistyped_place_is_said_and_no_store_is_made_there(words, where, tmp_path, cli):
+    ran = cli(*words.split(), where, tmp_path / "typo" if where == "--path" else "typo")
+    assert (ran.code, ran.out) == (1, "") and "there is no store" in ran.err
+    assert not list(tmp_path.rglob("memory.db"))
+
+
 @pytest.mark.parametrize("obstacle", ["a file", "a folder", "a dangling link"])
 def test_a_path_that_cannot_hold_a_store_is_refused_in_a_sentence(obstacle, alone):
     if obstacle == "a file":
@@ -3161,6 +3170,91 @@ def test_a_damaged_store_is_named_with_its_copy_and_never_replaced(truncated, hi
     assert python("brief", stdin=b"{}").code == python("sleep", stdin=b"{}").code == 0
     assert cli("restore", "newest", "--yes").code == 0 and cli("check").code == 0
     assert "17 holds 119" in cli("recall", "crate 17 spools").out
+
+
+LOST = {"empty": lambda file: file.write_bytes(b""), "missing": lambda file: file.unlink()}
+
+
+@pytest.mark.parametrize("left", ["copies", "set aside"])
+@pytest.mark.parametrize("how", LOST)
+def test_a_lost_store_beside_its_copies_is_refused_and_had_back(how, left, tmp_path, cli):
+    folder, file = tmp_path / "my store", tmp_path / "my store" / "memory.db"
+    with Hippocampus.open(folder) as hippo:
+        put(hippo, "The canary is called Quillfeather")
+        copy = Path(hippo.backup())
+    if left == "set aside":
+        copy.rename(folder / "memory.db.damaged-20200101T000000.000000")
+    LOST[how](file)
+    at, way = ["--path", folder], "restore newest" if left == "copies" else "check --repair"
+    for words in ("recall canary", "remember x", "list", "check", "brief --strict", "scopes",
+                  "hook start --strict", "report", "backup"):
+        ran = cli(*words.split(), *at)
+        assert (ran.code, ran.out) == (1, "") and f"is {how}, but" in ran.err, words
+        assert f"`realmemory --path '{folder}' {way}" in ran.err, words
+    code, rows = told_by(cli, *at)
+    assert code == 1 and rows["store"]["state"] == "problem" and way in rows["store"]["todo"]
+    hook = python("hook", "start", *at, stdin=b"{}")
+    assert hook.code == 0 and f"is {how}, but" in hook.err
+    with Wire(tmp_path, *at) as wire:
+        text, failed = wire.tool("memorize", text="x marks the dock")
+        assert failed and f"is {how}, but" in text
+    with pytest.raises(StoreDamaged, match=f"is {how}"):
+        Hippocampus.open(folder, read_only=True)
+    assert not (file.exists() and file.stat().st_size)
+    assert cli("check", "--repair", *at).code == 1 and file.exists() == (how == "empty")
+    assert cli(*way.split(), "--yes", *at).code == 0 and cli("check", *at).code == 0
+    assert "Quillfeather" in cli("recall", "canary", *at).out
+
+
+def test_a_store_whose_first_opening_was_killed_or_raced_opens(home):
+    store = home / "store"
+    store.mkdir(mode=0o700)
+    with closing(sqlite3.connect(store / "memory.db")) as con:      # killed before its schema
+        con.execute("PRAGMA journal_mode = WAL")
+    sound(store).close()
+    race(6, home / "raced", """
+with Hippocampus.open(store) as hippo:
+    hippo.backup()
+    hippo.remember(f"Opener {number} is here")
+""")
+    sound(home / "raced").close()
+
+
+def test_no_write_is_acknowledged_into_a_file_emptied_while_it_is_open(hippo, alone):
+    put(hippo, "The canary is called Quillfeather")
+    copy = hippo.backup()
+    os.truncate(alone / "memory.db", 0)
+    for _ in range(2):
+        with pytest.raises(StoreError, match="emptied"):
+            hippo.remember("The dog is called Rex")
+    rm.replace_store(str(alone), copy)
+    assert hippo.remember("The dog is called Rex").created and hippo.check() == []
+    assert said(hippo, "canary") == ["The canary is called Quillfeather"]
+
+
+@pytest.mark.parametrize("change", [
+    "PRAGMA user_version = 0", "PRAGMA user_version = -4", "DROP TABLE links",
+    "DROP TABLE db_meta", "DROP TABLE postings", "DROP INDEX traces_newest"])
+def test_a_store_whose_version_or_tables_were_taken_away_is_named_and_mended(change, hippo, cli,
+                                                                             alone):
+    put(hippo, "The canary is called Quillfeather")
+    hippo.close()
+    sql(alone, change)
+    for words in ("recall canary", "remember x", "check"):
+        ran = cli(*words.split())
+        assert ran.code == 0 and words != "check" or "check --repair" in ran.err + ran.out, words
+    code, rows = told_by(cli)
+    assert code == 1 and "check --repair" in next(
+        row["todo"] for row in rows.values() if row["state"] == "problem")
+    mended = cli("check", "--repair", "--yes")
+    assert mended.code == 0 and "can be had back" not in mended.out
+    assert cli("check").code == 0 and "Quillfeather" in cli("recall", "called canary").out
+
+
+def test_reading_only_as_asked_is_not_called_a_matter_of_permissions_alone(hippo, alone):
+    with Hippocampus.open(alone, read_only=True) as reader:
+        with pytest.raises(rm.ReadOnly, match="without read_only"):
+            reader.remember("x marks the dock")
 
 
 def mode(path):
@@ -3319,7 +3413,7 @@ import os, sys
 sys.path.insert(0, sys.argv[1])
 import realmemory, urllib.request
 commands = ['recall', 'sextant'], ['brief', '--strict'], ['report'], ['check'], ['remember', 'new']
-for command in commands:
+for command in (commands[-1], *commands):
     realmemory.main(['--path', sys.argv[2], *command])      # loads what is loaded late
 print('-' * 9)
 if os.getuid() == 0: os.setgroups([]); os.setgid(65534); os.setuid(65534)
@@ -4934,6 +5028,34 @@ def test_copies_lose_what_was_forgotten_before_and_keep_what_the_user_kept(hippo
     with closing(sqlite3.connect(copy)) as con:
         assert con.execute("SELECT id FROM traces").fetchall() == [(kept,)]
     assert [name for name in os.listdir(alone / "backups") if not name.endswith(".db")] == []
+
+
+def test_a_copy_that_a_full_disk_kept_from_being_rewritten_is_cleaned_by_the_next_time(
+        hippo, alone, cli, monkeypatch):
+    ident, = put(hippo, "The canary is called Quillfeather")
+    hippo.backup()
+    real = rm.Store.run
+
+    def full(self, statement, *parameters, **named):
+        if statement == "PRAGMA journal_mode = DELETE":
+            raise sqlite3.OperationalError("database or disk is full")
+        return real(self, statement, *parameters, **named)
+
+    monkeypatch.setattr(rm.Store, "run", full)
+    told = hippo.forget(ident, backups=True)
+    assert told.backups == (*copies(alone),) and "forget --backups" in told.notes[0]
+    monkeypatch.undo()
+    with pytest.raises(NotFound):
+        hippo.forget(ident)
+    ran = cli("forget", ident, "--backups", "--yes", "--path", alone)
+    assert ran.code == 0 and "{" not in ran.out and kept_words(alone, "quillfeather") == []
+
+
+def test_a_dry_run_that_finds_one_trace_says_which_pinned_ones_stay(hippo, cli):
+    _, pinned = put(hippo, "Kelp is dried in the loft", "Grain is weighed twice")
+    hippo.pin(pinned)
+    ran = cli("forget", "--everything", "--dry-run", "--project", "global")
+    assert f"pinned, so left: #{pinned}" in ran.out
 
 
 def test_a_killed_rewriting_leaves_each_copy_whole_and_the_next_forgetting_clears_up(alone):
@@ -7771,6 +7893,25 @@ def test_a_hook_reads_its_folder_and_never_waits_for_an_open_pipe(hippo, tmp_pat
         assert waiting.wait(5) == 0 and b"Kelp" in waiting.stdout.read()
 
 
+def test_nothing_waits_for_a_pipe_in_the_place_of_a_file(hippo, alone, tmp_path):
+    ident, = put(hippo, "The canary is called Quillfeather")
+    hippo.backup()
+    hippo.close()
+    pipe = tmp_path / "pipe"
+    for path in (pipe, alone / "backups" / "memory-29990101T000000.000000-x.db",
+                 alone / "realmemory-hook-errors.jsonl", alone / "memory.db.damaged-1"):
+        os.mkfifo(path)
+    for words, code in (("restore --list", 0), ("restore newest --yes", 0), ("check", 0),
+                        (f"forget {ident} --backups --yes", 0), ("doctor", 0),
+                        (f"import claude-code {pipe}", 1), (f"restore {pipe} --yes", 1)):
+        assert python(*words.split()).code == code, words
+    for path in (pipe, "/dev/zero", "/proc/kmsg"):
+        for event in ("start", "stop"):
+            ran = python("hook", event, stdin=json.dumps({"transcript_path": str(path)}).encode())
+            assert (ran.code, ran.err) == (0, "")
+    assert python("brief", "--namespace", "../x", stdin=b"{}").code == 0
+
+
 @pytest.mark.parametrize("line", ["brief --no-such-option", "brief --limit many", "sleep extra",
                                   "brief --namespace ../../evil"])
 def test_a_misused_hook_exits_zero_and_leaves_a_journal_entry(line, hippo, alone):
@@ -9048,6 +9189,40 @@ def test_the_doctor_reads_an_older_store_without_moving_it(hippo, alone, cli):
     code, rows = told_by(cli)
     assert (code, rows["store"]["state"]) == (0, "note") and "schema 2" in rows["store"]["found"]
     assert sql(alone, "PRAGMA user_version") == [(2,)] and not copies(alone)
+
+
+@pytest.mark.parametrize("folder", ["/a/b-1.c", "/my store", "/it's $HOME/`x`", "/тест", "/a\nb"])
+def test_a_remedy_names_the_store_as_a_shell_takes_it(folder, alone):
+    words = shlex.split(rm.shell_line(folder, "check --repair").strip("`"))
+    assert words == ["realmemory", "--path", folder, "check", "--repair"]
+    assert rm.shell_line(str(alone), "check") == "`realmemory check`"
+
+
+def test_the_doctor_says_that_it_counts_every_project(hippo, cli):
+    put(hippo, "Grain is weighed twice", scope="yard")
+    assert "1 traces in all projects" in told_by(cli)[1]["store"]["found"]
+
+
+def test_a_trace_of_a_project_is_not_said_to_be_missing_in_global_or_global(hippo, cli):
+    ident, = put(hippo, "Grain is weighed twice", scope="yard")
+    ran = cli("show", ident)
+    assert ran.code == 1 and "'global' or global" not in ran.err and "--project" in ran.err
+
+
+@pytest.mark.parametrize("words", ["report --html", "report --json", "export --output"])
+def test_no_output_is_written_over_a_store_its_copies_or_another_database(words, hippo, alone, cli,
+                                                                          tmp_path):
+    put(hippo, "Grain is weighed twice")
+    copy, link, other = Path(hippo.backup()), tmp_path / "link.db", tmp_path / "other.db"
+    link.symlink_to(alone / "memory.db")
+    shutil.copy(copy, other)
+    for path in (alone / "memory.db", alone / "memory.db-wal", alone / "backups" / "new.db", copy,
+                 link, other):
+        was = path.read_bytes() if path.exists() else None
+        ran = cli(*words.split(), path)
+        assert ran.code == 1 and str(path) in ran.err, path
+        assert was == (path.read_bytes() if path.exists() else None)
+    assert cli(*words.split(), tmp_path / "page").code == 0
 
 
 @pytest.mark.parametrize("off", ["1", "false"])     # hooks take any word for a yes
