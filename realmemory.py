@@ -5442,6 +5442,7 @@ _CHOSEN = f"""{SQL_TRACE} WHERE scope_id {SQL_IN.replace("?", ":scopes")}
         OR EXISTS(SELECT 1 FROM json_tree(t.meta) WHERE type = 'text' AND holds(atom))
         OR EXISTS(SELECT 1 FROM variants v WHERE trace_id = t.id AND v.origin <> '{CUE}'
         AND holds(v.text))) ORDER BY id"""
+_LOGS = "SELECT id FROM scopes WHERE log_of > 0"
 FORGOTTEN = "[forgotten]"  # in place of the text where a tool's call or result quoted it
 
 
@@ -5701,12 +5702,50 @@ def _hide(store: TraceStore, rows: Collection[int], gone: set[int]) -> None:
               "meta IS NOT NULL AND shows(text)")
 
 
+# What named the forgotten stays in db_meta, as fingerprints under a salt of this store: captures
+# and imports pass it by.  What is remembered or said anew is not looked up.
+_SQL_SALT = "INSERT OR IGNORE INTO db_meta VALUES('salt', hex(randomblob(16)))"
+_SQL_GONE = f"SELECT key, CAST(value AS REAL) FROM db_meta WHERE key {SQL_IN}"
+_SQL_NOTES = f"""SELECT json_extract(meta, '$.import.in') || char(10) ||
+    json_extract(meta, '$.import.id') AS name FROM traces WHERE name NOT NULL AND id {_THESE}"""
+
+
+def names_of(one: Any, *texts: str) -> list[str]:
+    """What texts come again by; those of `one` turn in its session, by its id there or, where that
+    was copied, by both."""
+    place, ident = (one["session_id"] or "", one["turn_id"]) if one else ("", "")
+    said = [" ".join(text.split()).casefold() for text in texts]
+    return [f"{place}\n{text}" for text in said] + (
+        [f"{place}\n{ident}", f"{ident}\n{said[0]}"] if ident else [])
+
+
+def kept_out(store: TraceStore, names: Sequence[str], at: float | None = None) -> dict[str, float]:
+    """When those of some names were forgotten that were; all of them `at` a time that is given."""
+    if names and at is not None:
+        store.run(_SQL_SALT)
+    if not names or not (salt := store.meta("salt").encode()):
+        return {}
+    from hashlib import blake2b
+    keys = {"gone " + "".join(chr(0x2800 + byte) for byte in blake2b(   # in no one's letters
+        name.encode("utf-8", "replace"), digest_size=9, key=salt).digest()): name
+        for name in names}
+    if at is not None:
+        store.run_many("INSERT OR REPLACE INTO db_meta VALUES(?, ?)", [(key, at) for key in keys])
+    return {keys[key]: then for key, then in store.rows(_SQL_GONE, to_json([*keys]))}
+
+
 def forget_traces(brain: _Brain, rows: Mapping[int, sqlite3.Row],
                   query: str | None = None) -> tuple[Forgotten, list[int], list[str]]:
     """Remove every copy of traces' texts in this database; also the ids of the traces whose vectors
     went with them, for they knew of them, and what no byte may stay of."""
     store, ids, now = brain.store, to_json([*rows]), brain.clock()
     texts = {ident: store.wordings(row) for ident, row in rows.items()}
+    logs = {log[0] for log in store.rows(_LOGS)}
+    turns = {ident: row for ident, row in rows.items() if row["scope_id"] in logs}
+    kept_out(store, [name for ident, row in rows.items() for name in (
+        f"uid {row['uid']}", *names_of(turns.get(ident), *texts[ident])[
+            bool(ident in turns and row["turn_id"]):])] + [
+                note[0] for note in store.run(_SQL_NOTES, ids=ids)], now)
     own, holders, words = _held_words(store, rows, chain.from_iterable(texts.values()))
     units, asked = set(words.values()), _Quotes(filter(None, [query]))
     store.define("tells", lambda cue: cue is not None and (not units.isdisjoint(
@@ -5775,6 +5814,11 @@ def forget_chosen(brain: _Brain, named: Mapping[int, sqlite3.Row], what: Selecti
         if store.has_fts:  # its terms leave the file with a merge
             store.run("INSERT INTO heard_terms(heard_terms) VALUES('optimize')")
     store.set_meta("unerased", 1 + store.mark("unerased"))
+    if what and not (what.query or what.origin or what.source_url):
+        kept_out(store, [
+            *(f"session {row['session_id']}" for row in rows.values() if row["session_id"]),
+            *names_of(None, *(row[n] for row in blocks for n in ("value", "before") if row[n]))],
+                 brain.clock())
     if what and what.everything:
         for scope in scopes:
             for sql in _OF_SCOPE:
@@ -7427,6 +7471,7 @@ class CoreMemory:
         with self.hippo.writing():
             texts, store = self.edits(label), self.hippo.store
             store.run(f"DELETE {_EDITS}", store.scope_id(self[label].scope), label)
+            kept_out(store, names_of(None, *texts), self.hippo.clock())
         return self.hippo.erased(Forgotten(None, {"block_edits": len(texts)}, "", ()), texts)
 
     def _write(self, label: str, change: Callable[[Block], Block], expected: str | None = None, *,
@@ -8980,6 +9025,7 @@ class MemoryFiles:
             labels = to_json([label for label in blocks if f"{label}/".startswith(f"{at}/")])
             scope = store.scope_id(self._files.scope)
             texts = [row[0] for row in store.rows(_VERSIONS, scope=scope, labels=labels)]
+            kept_out(store, names_of(None, *texts), self.hippo.clock())
             removed = {"blocks": store.run(f"DELETE FROM blocks WHERE scope_id = ? AND label "
                                            f"{SQL_IN}", scope, labels).rowcount}
             _require(removed["blocks"] > 0, f"The path {path} never existed")
@@ -9640,14 +9686,26 @@ def _drafts(brain: _Brain, scope: str, session: str, turns: Sequence[Said]) -> l
                 not said.ident or said.ident not in known)]
 
 
-def capture(brain: _Brain, session: str, drafts: Sequence[Draft]) -> int:
-    """Log the turns that the log of a session does not hold, inside a write transaction; how many.
+def _passed_by(store: TraceStore, drafts: Sequence[Draft]) -> set[str | None]:
+    """The ids of those turns that were forgotten, or said before all their session was."""
+    named = [(draft, [f"session {draft.session_id}", *names_of(draft._asdict(), draft.text)])
+             for draft in drafts if draft.turn_id]
+    gone = kept_out(store, [name for _, names in named for name in names])
+    return {draft.turn_id for draft, (session, *names) in named if not gone.keys().isdisjoint(names)
+            or (draft.when or math.inf) <= gone.get(session, -math.inf)}
+
+
+def capture(brain: _Brain, session: str, drafts: Sequence[Draft], again: bool = False
+            ) -> Counter[str]:
+    """Log the turns that the log of a session does not hold, inside a write transaction: how many
+    were "new", how many "forgotten" before and so, unless `again`, passed by.
 
     A turn with an id is known by it.  One that a hook had heard has none: it is known by its text
     and takes the id, so that transcripts of a session and its hooks make one log.
     """
     with_ids = any(draft.turn_id for draft in drafts)
-    rows, new = _logged(brain.store, session, -1 if with_ids else 1), 0
+    rows, told = _logged(brain.store, session, -1 if with_ids else 1), Counter[str]()
+    gone = _passed_by(brain.store, () if again else drafts)
     known = {row["turn_id"] for row in rows if row["turn_id"]}
     live: dict[tuple[str, str], list[int]] = {}
     for row in rows:
@@ -9655,16 +9713,18 @@ def capture(brain: _Brain, session: str, drafts: Sequence[Draft]) -> int:
             live.setdefault((row["origin"], " ".join(row["text"].split())), []).append(row["id"])
     for draft in drafts:
         same = live.get((draft.origin, " ".join(draft.text.split())))
-        again = draft.origin == "agent" and rows and rows[0]["text"] == draft.text
-        if draft.turn_id in known or again and not draft.turn_id:
+        twice = draft.origin == "agent" and rows and rows[0]["text"] == draft.text
+        if draft.turn_id in known or twice and not draft.turn_id:
             continue
-        if draft.turn_id and same:
+        if draft.turn_id in gone:
+            told["forgotten"] += 1
+        elif draft.turn_id and same:
             brain.store.change(same.pop(), turn_id=draft.turn_id)
         else:
             log_turn(brain, draft)
-            new += 1
+            told["new"] += 1
         known |= {draft.turn_id} - {None}
-    return new
+    return told
 
 
 def _prompted(brain: _Brain, prompt: str, scope: str) -> list[tuple[sqlite3.Row, float]]:
@@ -9886,14 +9946,14 @@ def _transcript_files(client: str, path: str | None) -> list[str]:
 
 
 def import_transcripts(desk: Desk, client: str, path: str | None = None, *, since: object = None,
-                       dry_run: bool = False, progress: Callable[[int, str], None] | None = None
-                       ) -> dict[str, Any]:
+                       dry_run: bool = False, again: bool = False,
+                       progress: Callable[[int, str], None] | None = None) -> dict[str, Any]:
     """Log what a client's transcripts hold, each session in the project of its folder (or in the
-    one that the desk was given by name); counts.  Known turns are passed over.
-    `progress(turns, file)`."""
+    one that the desk was given by name); counts.  Known turns are passed over, forgotten ones
+    unless `again`.  `progress(turns, file)`."""
     start = epoch(since, "since") if since else -math.inf
     files = [file for file in _transcript_files(client, path) if os.path.getmtime(file) >= start]
-    done = {"files": len(files), "sessions": 0, "turns": 0, "new": 0}
+    done = Counter({"files": len(files), "sessions": 0, "turns": 0, "new": 0, "forgotten": 0})
     projects, desks = Counter[str](), dict[str, Desk]()
     for file in files:
         sessions: dict[str, list[Said]] = {}
@@ -9906,13 +9966,16 @@ def import_transcripts(desk: Desk, client: str, path: str | None = None, *, sinc
                 cwd, Desk(desk.hippo, _home_of(cwd)) if cwd else desk)
             scope = (home.scope() if dry_run else home.claim()) or GLOBAL
             drafts = _drafts(desk.hippo, scope, session := clean(session)[:200], turns)
-            new = len(drafts) if dry_run else 0
+            told = Counter[str]()
+            if dry_run:
+                with desk.hippo.store.reading():
+                    gone = len(_passed_by(desk.hippo.store, () if again else drafts))
+                told.update(new=len(drafts) - gone, forgotten=gone)
             for at in () if dry_run else range(0, len(drafts), 500):    # hooks wait for the lock
                 with desk.hippo.writing():
-                    new += capture(desk.hippo, session, drafts[at:at + 500])
-            for name, n in (("sessions", 1), ("turns", len(turns)), ("new", new)):
-                done[name] += n
-            projects[scope] += new
+                    told += capture(desk.hippo, session, drafts[at:at + 500], again)
+            done.update(told, sessions=1, turns=len(turns))
+            projects[scope] += told["new"]
             if progress:
                 progress(done["turns"], file)
     return {**done, "projects": dict(projects)}
@@ -10417,9 +10480,10 @@ _SQL_HELD = f"""SELECT text, id FROM (
 class _Intake:
     """Takes the sources of one format into one scope; of realMemory's own into its scopes."""
 
-    def __init__(self, hippo: Hippocampus, name: str, scope: str, own_scopes: bool) -> None:
+    def __init__(self, hippo: Hippocampus, name: str, scope: str, own_scopes: bool,
+                 again: bool) -> None:
         self.hippo, self.store, self.name, self.scope = hippo, hippo.store, name, scope
-        self.own_scopes, self.seen = own_scopes, tuple[int, ...]()
+        self.own_scopes, self.again, self.seen = own_scopes, again, tuple[int, ...]()
         with self.store.reading():
             self.look()
 
@@ -10445,6 +10509,16 @@ class _Intake:
             force_new=ended is not None and ended <= self.hippo.clock(),    # history
             meta={"import": {name: said for name, said in told.items() if said is not None}})
 
+    def gone(self, *names: str) -> bool:
+        """Whether what has one of these names was forgotten and is not to come again."""
+        return not self.again and bool(kept_out(self.store, names))
+
+    def passed_by(self, draft: Draft) -> bool:
+        """Whether a note was forgotten by its text or, where it is not here again, by its id."""
+        told = draft.meta["import"]
+        return self.gone(*names_of(None, draft.text), *[
+            f"{told.get('in')}\n{told['id']}"][told["id"] in self.taken:])
+
     def before(self, draft: Draft) -> sqlite3.Row | None:
         """What a note said before in its file; of a file that was moved, only the same."""
         told = draft.meta["import"]
@@ -10464,6 +10538,8 @@ class _Intake:
         if old is None and held or old is not None and (
                 old["text"] == draft.text or held == old["id"]):
             return Verdict("known", held if old is None else old["id"], text)
+        if self.passed_by(draft):
+            return Verdict("forgotten", None, text)
         if old is not None and old["origin"] in TRUSTED:
             return Verdict("known", old["id"], text, "revised here since")
         above = under_key(self.store, self.store.scope_id(self.scope), draft.key)
@@ -10508,7 +10584,7 @@ class _Intake:
             if old is not None:
                 self.store.change(old["id"], source_url=draft.source_url,
                                   source_hash=draft.source_hash)
-            elif draft.text not in self.held:
+            elif draft.text not in self.held and not self.passed_by(draft):
                 alike = max(islice(gone.values(), ALIKE_TRIED), default=None,
                             key=lambda one: len(words & one[1]))
                 if alike and 2 * len(words & alike[1]) >= len(words):
@@ -10563,7 +10639,12 @@ def _take_notes(intake: _Intake, source: Source) -> Iterator[Verdict]:
 def _take_blocks(intake: _Intake, source: Source) -> Iterator[Verdict]:
     core = CoreMemory(intake.hippo, intake.scope)
     before = core.blocks()
-    for label, said in core.take_in(source.data).items():
+    rows = agent_blocks(source.data)
+    gone = [row for row in rows if row.get("value") and intake.gone(
+        *names_of(None, clean(str(row["value"]))))]
+    yield from (Verdict("forgotten", None, f"block {row['label']}") for row in gone)
+    kept = [row for row in rows if row not in gone]
+    for label, said in core.take_in({"blocks": kept}).items() if kept else ():
         old, why = before.get(label), [said.removeprefix("imported").lstrip("; ")]
         action = "skipped" if not said.startswith("imported") else (
             "known" if old == (new := core.blocks()[label]) else
@@ -10641,8 +10722,9 @@ def _own_trace(row: sqlite3.Row, variants: Iterable[sqlite3.Row],
 class _OwnIntake:
     """Takes realMemory's own JSONL in: traces by their uid, each reference to where it is now."""
 
-    def __init__(self, hippo: Hippocampus, source: Source, scope: str | None) -> None:
-        self.hippo, self.store, self.scope = hippo, hippo.store, scope
+    def __init__(self, intake: _Intake, source: Source) -> None:
+        self.hippo, self.store, self.gone = intake.hippo, intake.store, intake.gone
+        self.scope = None if intake.own_scopes else intake.scope
         rows = [(row.get("uid"), row.get("read_to")) for _, row in source.rows()
                 if isinstance(row, dict)]
         self.read_to = rows[0][1] if rows and isinstance(rows[0][1], int) else 0
@@ -10719,6 +10801,9 @@ class _OwnIntake:
                 if twin["uid"] not in self.uids:
                     self.placed[row["id"]] = twin["id"], scope
                     return Verdict("known", twin["id"], text, "said here, too")
+        turn = row.get("log") and draft._asdict()
+        if self.gone(f"uid {row['uid']}", *names_of(turn, draft.text)):
+            return Verdict("forgotten", None, text)
         newest = store.value("SELECT seq FROM sqlite_sequence WHERE name = 'traces'") or 0
         _require(newest < MAX_TRACE_ID, f"this brain holds {MAX_TRACE_ID:,} traces, its limit")
         if newest < row["id"] < 10 * len(self.uids) + 100_000:
@@ -10775,6 +10860,9 @@ class _OwnIntake:
         with self.store.reading():
             old = self.store.value("SELECT value FROM blocks WHERE label = ? AND scope_id = ?",
                                    label, self.store.scope_id(place))
+            gone = value and not old and self.gone(*names_of(None, str(value)))
+        if gone:
+            return Verdict("forgotten", None, f"block {label}")
         if old or old is not None and label.startswith(_FILES):
             _require(old == value, f"block {label}: another text stands there")
             return Verdict("known", None, f"block {label}")
@@ -10822,7 +10910,7 @@ def one_key(store: TraceStore, ident: int) -> None:
 
 
 def _take_own(intake: _Intake, source: Source) -> Iterator[Verdict]:
-    own = _OwnIntake(intake.hippo, source, None if intake.own_scopes else intake.scope)
+    own = _OwnIntake(intake, source)
     yield from (Verdict("skipped", None, where, str(row) if isinstance(row, InvalidInput)
                         else "it is no JSON object")
                 for where, row in source.rows() if not isinstance(row, dict))
@@ -10996,11 +11084,12 @@ class Imported(Record):
 def import_from(hippo: Hippocampus, path: str, *, format: str | None = None,
                 scope: str | None = None, dry_run: bool = False,
                 progress: Callable[[int, str], None] | None = None,
-                own_scopes: bool = False) -> Imported:
+                own_scopes: bool = False, again: bool = False) -> Imported:
     """Take a file, or what can be read of a folder, into a scope; the format is told or named.
 
     With `own_scopes` realMemory's own file keeps its scopes.  What can't be read is skipped and
-    said.  `dry_run` does it all on a copy that is thrown away.  `progress(done, where)`.
+    said, and what was forgotten is passed by unless `again`.  `dry_run` does it all on a copy that
+    is thrown away.  `progress(done, where)`.
     """
     _require(format in (None, *FORMATS), f"format={_shown(format)}; there are {', '.join(FORMATS)}")
     path = path_given(path)
@@ -11013,12 +11102,12 @@ def import_from(hippo: Hippocampus, path: str, *, format: str | None = None,
             with Hippocampus.open(folder, config=hippo.config, embedder=hippo._embedder,
                                   clock=hippo.clock) as copy:
                 return import_from(copy, path, format=format, scope=scope, progress=progress,
-                                   own_scopes=own_scopes)
+                                   own_scopes=own_scopes, again=again)
     counts, told, intakes = dict[str, int](), list[Verdict](), dict[str, _Intake]()
     session, hippo.session_id = hippo.session_id, None  # it was not said in this session
     try:
         for one in _taken(intakes, path, format, lambda name: _Intake(
-                hippo, name, scope or GLOBAL, own_scopes)):
+                hippo, name, scope or GLOBAL, own_scopes, again)):
             counts[one.action] = counts.get(one.action, 0) + 1
             told += [one] * (len(told) < 1_000)
             if progress:
@@ -11219,10 +11308,12 @@ def reporting() -> Callable[[int, str], None]:
 
 def _cmd_transcripts(desk: Desk, given: Mapping[str, Any]) -> Answer:
     done = import_transcripts(desk, given["source"], given["place"], since=given["since"],
-                              dry_run=given["dry_run"], progress=reporting())
+                              dry_run=given["dry_run"], again=given["again"],
+                              progress=reporting())
     verb = "would be new" if given["dry_run"] else "logged; the next sleep reads them"
     return Answer(done, "\n".join([
-        f"{done['turns']:,} turns of {done['sessions']:,} sessions, {done['new']:,} {verb}",
+        f"{done['turns']:,} turns of {done['sessions']:,} sessions, {done['new']:,} {verb}"
+        + f"; {done['forgotten']:,} forgotten before (--again)" * bool(done["forgotten"]),
         *(f"  {n:>8,}  {name}" for name, n in sorted(done["projects"].items()))]))
 
 
@@ -11236,7 +11327,8 @@ def _cmd_import(desk: Desk, given: Mapping[str, Any]) -> Answer:
     dry, asked = bool(given["dry_run"] or not given["yes"]), not given["dry_run"]
     done = import_from(
         desk.hippo, os.path.expanduser(path), format=given["format"], dry_run=dry,
-        scope=desk.scope(project), own_scopes=not project, progress=reporting())
+        scope=desk.scope(project), own_scopes=not project, again=given["again"],
+        progress=reporting())
     if not dry and done.formats != ("realmemory",):
         desk.claim(project)
     lines = [f"{one.action:<9} {f'#{one.memory_id} ' * bool(one.memory_id)}"
@@ -11244,7 +11336,8 @@ def _cmd_import(desk: Desk, given: Mapping[str, Any]) -> Answer:
              for one in done.verdicts if dry or one.action == "skipped"]
     lines[40:] = [f"... and {len(lines) - 40} more"] * (len(lines) > 40)
     counts = ", ".join(f"{n:,} {action}" for action, n in done.counts.items()) or "nothing"
-    lines.append(f"{'would be: ' * dry}{counts} (format {', '.join(done.formats)})")
+    lines.append(f"{'would be: ' * dry}{counts} (format {', '.join(done.formats)})"
+                 + "; --again takes what was forgotten" * ("forgotten" in done.counts))
     lines += ["add --yes to write it"] * (dry and asked)
     return Answer({**done._asdict(), "dry_run": dry}, "\n".join(lines), int(dry and asked))
 
@@ -12767,7 +12860,8 @@ COMMANDS = {
     "export": _Command(_cmd_export, "write memories for another store or program",
                        "--output --format --all-scopes", "home"),
     "import": _Command(_cmd_import, "take memories in from a file or folder, or the sessions of a "
-                       "client", "source place --format --since --dry-run --yes", "made"),
+                       "client", "source place --format --since --again --dry-run "
+                       "--yes", "made"),
     "scopes": _Command(_cmd_scopes, "the projects that have memories", "", "home"),
     "move": _Command(_cmd_move, "move a trace to another project", "memory_id --to"),
     "rename-project": _Command(_cmd_rename_project, "rename a project, or merge it into another",
@@ -12823,8 +12917,8 @@ OPTIONS: dict[str, dict[str, Any]] = {      # as argparse takes them
         "--dry-run": "only say what would happen", "--strict": "exit 1 on failure even as a hook",
         "--off": "no longer", "--repair": "mend, in a damaged file, too", "--list": "name copies",
         "--sdk": "by the official SDK", "--context": "the virtual context",
-        "--everything": "all that is there", "--pinned": "what is pinned, too",
-        "--backups": "rewrite the copies, too"}.items()},
+        "--again": "the forgotten, too", "--everything": "all that is there",
+        "--pinned": "what is pinned, too", "--backups": "rewrite the copies, too"}.items()},
     "--force": {"action": "store_true", "dest": "force_new", "help": "pass the gate by"},
     "--superseded": {"action": "store_true", "dest": "include_superseded"}}
 

@@ -8878,7 +8878,8 @@ def test_transcripts_are_logged_once_in_the_project_of_their_folder(client, sess
     path = transcript_of(client, tmp_path / "home")
     before = path.read_bytes()
     ran = cli("import", client, "--dry-run", "--json")
-    assert ran.json() == {"files": 1, "sessions": 1, "turns": 2, "new": 2, "projects": {"shop": 2}}
+    assert ran.json() == {"files": 1, "sessions": 1, "turns": 2, "new": 2, "forgotten": 0,
+                          "projects": {"shop": 2}}
     assert hippo.replay(session, scope="shop") == [] and hippo.introspect()["traces"] == {
         "global": {}}
     for new in (2, 0):
@@ -8925,6 +8926,66 @@ def test_a_prompt_said_again_after_the_turn_is_another_turn(fire, alone):
         fire("stop", last_assistant_message=f"ran number {n}")
     said = [text for text, in sql(alone, "SELECT text FROM traces ORDER BY id")]
     assert said == ["yes, run it again", "ran number 1", "yes, run it again", "ran number 2"]
+
+
+LIVING = [("user", "I live in Porto"), ("assistant", "Porto it is"), ("user", "yes")]
+WHICH = {"id": lambda h: {"memory_ids": [i.memory_id for i in h.replay("s") if "Porto" in i.text]},
+         "query": lambda h: {"query": "Porto"}, "session": lambda h: {"session_id": "s"},
+         "origins": lambda h: {"origin": "user"}, "everything": lambda h: {"everything": True}}
+
+
+@pytest.mark.parametrize("heard", [True, False])
+@pytest.mark.parametrize("which", WHICH)
+def test_a_forgotten_turn_is_logged_again_by_no_hook_and_no_import(which, heard, hippo, alone, cli,
+                                                                   tmp_path, fire):
+    path = file_of(tmp_path, "t.jsonl", claude(*LIVING))
+    if heard:                   # without the ids of the transcript
+        fire("prompt", prompt="I live in Porto")
+        fire("stop", last_assistant_message="Porto it is")
+    else:
+        fire("compact", transcript_path=str(path))
+    hippo.forget(**WHICH[which](hippo))
+    if which == "origins":
+        hippo.forget(origin="agent")
+    hippo.config = hippo.config._replace(journal_keep=1)
+    hippo.consolidate()
+    for event in ("stop", "compact"):
+        fire(event, transcript_path=str(path), turn_id=event)
+    for dry in (["--dry-run"], []):
+        ran = cli("import", "claude-code", path, "--json", *dry)
+        assert ran.json()["forgotten"] == (3 if which in ("session", "origins", "everything")
+                                           and not heard else 2), ran.out
+    hippo.consolidate()
+    assert not any("Porto" in text for text, in sql(alone, "SELECT text FROM traces"))
+    assert kept_words(alone, "porto") == [] and hippo.check() == []
+    assert "--again" in cli("import", "claude-code", path).out
+    assert cli("import", "claude-code", path, "--again", "--json").json()["new"] >= 2
+    assert "I live in Porto" in [turn.text for turn in hippo.replay("s", scope="shop")]
+
+
+def test_what_is_said_anew_or_in_another_session_is_logged_after_a_forgetting(hippo, alone, cli,
+                                                                              tmp_path, fire):
+    fire("compact", transcript_path=str(file_of(tmp_path, "t.jsonl", claude(*LIVING))))
+    hippo.forget(ids(hippo.replay("s")))
+    fire("prompt", prompt="I live in Porto")
+    later = file_of(tmp_path, "t.jsonl", claude(*LIVING, ("user", "I live in Porto"), LIVING[2]))
+    fire("compact", transcript_path=str(later), turn_id="2")
+    assert [text for _, text in talked(hippo)] == ["I live in Porto", "yes"]
+    copied = claude(*LIVING, session="resumed")
+    other = claude(*LIVING, session="other").replace('"uuid": "u', '"uuid": "w')
+    for text, new in ((copied, 0), (other, 3)):
+        path = file_of(tmp_path, "other.jsonl", text)
+        assert cli("import", "claude-code", path, "--json").json()["new"] == new
+    assert hippo.check() == []
+
+
+def test_what_a_session_said_before_it_was_forgotten_is_not_logged_later(hippo, clock, tmp_path,
+                                                                        fire):
+    fire("prompt", prompt="I live in Porto")
+    clock.at = rm.epoch("2031-05-01")
+    hippo.forget(session_id="s")
+    fire("compact", transcript_path=str(file_of(tmp_path, "t.jsonl", claude(*LIVING))))
+    assert talked(hippo) == [] and hippo.check() == []
 
 
 def test_tags_without_an_end_cost_no_more_than_their_length():
@@ -9357,6 +9418,75 @@ def test_edits_of_a_block_are_guarded_as_its_text_is(hippo, brains, tmp_path):
     row.update(label="task", edits=[{"at": "never", "before": "", "undone": 0}])
     path.write_text('{"type": "realmemory", "version": 1}\n' + json.dumps(row))
     assert taken(copy, path)["skipped"] == 1 and "task" not in exported(copy)
+SAYING = "The kiln is lit at dawn"
+OF_FORMATS = {      # format: a file that says it twice in no row
+    "markdown": ("a.md", f"# Yard\n\n- {SAYING}\n- Eels are sold\n"),
+    "files": ("a.rst", f"{SAYING}\n\nEels are sold\n"), "text": ("a.txt", f"{SAYING}\nEels"),
+    "mem0": ("a.json", [{"id": "m1", "memory": SAYING}, {"id": "m2", "memory": "Eels are sold"}]),
+    "jsonl": ("a.jsonl", f'{{"text": "{SAYING}"}}\n{{"text": "Eels are sold"}}\n'),
+    "mcp": ("b.jsonl", json.dumps({"type": "entity", "name": "kiln", "entityType": "x",
+                                   "observations": [SAYING, "It is red"]})),
+    "realmemory": ("own.jsonl", "")}
+WAYS = {"id": lambda h, held: {"memory_ids": [held.memory_id]}, "query": lambda h, held: {
+    "query": "lit at dawn"}, "origin": lambda h, held: {"origin": held.origin},
+        "everything": lambda h, held: {"everything": True}}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("format", OF_FORMATS)
+def test_an_import_passes_by_what_was_forgotten_and_says_so(format, way, hippo, brains, alone, cli,
+                                                            tmp_path):
+    name, text = OF_FORMATS[format]
+    if format == "realmemory":
+        other = brains("other")
+        put(other, SAYING, "Eels are sold", origin="user", scope="yard")
+        text = exported(other, scope="yard")
+    path = file_of(tmp_path, name, text)
+    first = taken(hippo, path, scope="yard", own_scopes=True)
+    held, = (item for item in hippo.traces(scope="yard") if SAYING in item.text)
+    if way == "id":
+        rm.rename_project(hippo, "yard", "quay")
+        rm.move(hippo, held.memory_id, "global")
+    scope = "quay" if way == "id" else "yard"
+    hippo.forget(**WAYS[way](hippo, held), scope=scope)
+    hippo.config = hippo.config._replace(journal_keep=1)
+    hippo.consolidate()
+    for dry in (True, False):
+        again = taken(hippo, path, scope=scope, own_scopes=format != "realmemory", dry_run=dry)
+        assert again["forgotten"] == (first["create"] if way in ("origin", "everything") else 1)
+    assert set(again) <= {"forgotten", "known"}
+    assert not any(SAYING in text for text, in sql(alone, "SELECT text FROM traces"))
+    assert kept_words(alone, "kiln lit") == [] and hippo.check() == []
+    ran = python("import", path, "--project", scope, "--yes", flags=("-I",))
+    assert ran.code == 0 and "forgotten" in ran.out and "--again" in ran.out
+    assert hippo.remember(SAYING, scope=scope).created
+    assert "forgotten" not in taken(hippo, path, scope=scope, again=True) and hippo.check() == []
+
+
+@pytest.mark.parametrize("format", ["letta", "realmemory"])
+def test_a_forgotten_block_or_file_comes_back_by_no_import(format, hippo, tmp_path):
+    rm.CoreMemory(hippo, "yard").put("human", value="Ada lights the kiln", scope="yard")
+    rm.MemoryFiles(hippo, "yard").create("/memories/a.txt", "Eels are sold")
+    path = file_of(tmp_path, "a.af", exported(hippo, format, scope="yard"))
+    if format == "realmemory":
+        rm.MemoryFiles(hippo, "yard").forget("/memories/a.txt")
+        assert taken(hippo, path, own_scopes=True)["forgotten"] == 1
+    hippo.forget(everything=True, scope="yard")
+    assert taken(hippo, path, scope="yard")["forgotten"] >= 1
+    assert not [block for block in rm.CoreMemory(hippo, "yard").blocks().values() if block.value]
+    assert taken(hippo, path, scope="yard", again=True)["create"] >= 1
+
+
+def test_a_changed_note_under_a_forgotten_id_is_passed_by_until_its_id_is_held_again(
+        hippo, tmp_path):
+    path = file_of(tmp_path, "a.json", [{"id": "m1", "memory": SAYING}])
+    assert taken(hippo, path) == {"create": 1}
+    hippo.forget(hippo.traces()[0].memory_id)
+    for text, again, became in ((SAYING, False, "forgotten"), ("It is lit", False, "forgotten"),
+                                ("It is lit", True, "create"), ("It is out", False, "revised"),
+                                (SAYING, False, "forgotten"), (SAYING, True, "revised")):
+        file_of(tmp_path, "a.json", [{"id": "m1", "memory": text}])
+        assert set(taken(hippo, path, again=again)) == {became}, text
 
 
 def test_an_import_beside_other_traces_keeps_every_reference(hippo, clock, brains, tmp_path):
