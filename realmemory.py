@@ -3568,7 +3568,7 @@ class TraceStore(Store):
     def _forget_cache(self) -> None:
         self.index.clear()
         self.seen = self._folded = -1  # the last event taken in, and folded into the postings
-        self._epoch, self._waiting = "", 0
+        self.epoch, self._waiting = "", 0
         self._version = -1  # SQLite's mark of what other connections committed
         self.embedder = ""  # the recorded one
         self._scopes: dict[str, int] = {}
@@ -3603,9 +3603,9 @@ class TraceStore(Store):
         self._scopes.clear()
         self._counts.clear()
         folded, epoch = self.mark("folded"), self.meta("epoch")
-        if epoch != self._epoch or self.seen < 0:
+        if epoch != self.epoch or self.seen < 0:
             self._forget_cache()
-            self._epoch = epoch
+            self.epoch = epoch
         if folded != self._folded:  # another process folded: buckets are read anew
             self.index.clear()
             self._folded, self._waiting, self.seen = folded, 0, folded
@@ -4136,7 +4136,7 @@ class _Brain:
 
     def note(self, at: float, op: str, scope_id: int | None, data: dict[str, object]) -> None:
         """Keep a journal entry for the next write; 64 are written if that needs no wait."""
-        self._waiting.append((at, op, scope_id, data, self.store.seen))
+        self._waiting.append((at, op, scope_id, data, self.store.seen, self.store.epoch))
         if len(self._waiting) >= 64:
             self.flush(timeout_s=0.0)
 
@@ -4173,12 +4173,12 @@ class _Brain:
         """Write entries, and bind what came together."""
         store = self.store
         gone = {unit for event in store.rows(  # of words that only traces held, forgotten meanwhile
-            "SELECT data FROM events WHERE seq > ? AND op = 'forget'",
+            "SELECT data FROM events WHERE seq > ? AND op = 'forget' AND data NOT NULL",
             min(entry[4] for entry in entries)) for unit in json.loads(event["data"])["units"]}
-        for at, op, scope_id, data, _ in entries:
+        for at, op, scope_id, data, _, epoch in entries:
             ids = data.get("ids", ())
-            rows = {ident: row for ident, row in store.traces(ids).items()
-                    if row["created_at"] <= at}     # else of a copy that was brought back since
+            rows = {ident: row for ident, row in store.traces(ids).items() if epoch == store.epoch
+                    or row["created_at"] <= at}     # else of a copy that was brought back since
             if op == "read":
                 self.mark_used(rows)
             store.run_many("UPDATE traces SET shown = shown + 1 WHERE id = ?", [(i,) for i in rows])
@@ -7675,7 +7675,7 @@ class MainContext:
 
     def _drop(self) -> None:
         self._queue: list[_Turn] = []
-        self._last, self._epoch = 0, ""
+        self._last, self.epoch = 0, ""
         self._stamp: tuple[int, ...] = ()       # of the store, when all was under the cap
         self._share = PAGE_SHARE                # of the cap that a turn may take
         self._state: dict[str, Any] = {"turns": 0, "out": 0, "summary": [], "pages": [], "read": [],
@@ -7687,7 +7687,7 @@ class MainContext:
         with (store := self.hippo.store).reading():
             if (stamp := store.stamp()) == self._stamp:
                 return
-            if store.meta("epoch") != self._epoch:
+            if store.meta("epoch") != self.epoch:
                 self._sync()
             over = self._parts()["total"] > self.cap
         if over:
@@ -7722,15 +7722,15 @@ class MainContext:
             self._sync()
             if plan := self._plan():
                 self._leave(*plan)
-                self._epoch = "?"       # read anew before the next write
+                self.epoch = "?"       # read anew before the next write
             self._fit()
 
     def _sync(self) -> None:
         """The state and the new turns, inside a transaction."""
         store = self.hippo.store
-        if (epoch := store.meta("epoch")) != self._epoch:       # something was forgotten
+        if (epoch := store.meta("epoch")) != self.epoch:       # something was forgotten
             self._drop()
-            self._epoch = epoch
+            self.epoch = epoch
         log = store.log_id(store.scope_id(self.scope) or 0)
         stored = store.value("SELECT state FROM contexts WHERE scope_id = ? AND session_id = ?",
                              log, self.session_id)
@@ -7787,7 +7787,7 @@ class MainContext:
             self._queue = [self._turn(turn.item) for turn in self._queue]
         while over > 0 and self._queue:
             over -= self._queue.pop(0).tokens
-            self._epoch = "?"           # read anew before the next write
+            self.epoch = "?"           # read anew before the next write
 
     # --- main context ---
 
@@ -7998,10 +7998,10 @@ class MainContext:
                 if (plan := self._plan()) is None:
                     return self._fit()
                 dropped, gone = plan[0], self._queue[:plan[1]]
-                seen = self._state["out"], self._epoch
+                seen = self._state["out"], self.epoch
             summary = self._summary([turn.item for turn in gone]) if gone else None
             with self._changing(timeout_s):
-                if (self._state["out"], self._epoch) != seen:   # done by another, or forgotten
+                if (self._state["out"], self.epoch) != seen:   # done by another, or forgotten
                     continue
                 self._leave(dropped, len(gone))
                 if gone:

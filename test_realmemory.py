@@ -8079,11 +8079,11 @@ def test_directive_shaped_files_and_names_are_shown_under_a_line_that_says_so(fi
     assert files.view("/memories").startswith("UNTRUSTED")
 
 
-def test_a_refusal_names_no_more_than_a_thousand_of_the_lines_where_a_text_stands(files):
+def test_a_refusal_names_few_of_the_lines_where_a_text_stands(files):
     files.create("/memories/a", "x\n" * 100_000)
-    with pytest.raises(rm.InvalidInput, match=r"Multiple.*: 1, 2, .* 1000\.") as refused:
+    with pytest.raises(rm.InvalidInput, match=r"Multiple.*: '1, 2, ") as refused:
         files.str_replace("/memories/a", "x", "y")
-    assert len(str(refused.value)) < 10_000
+    assert len(str(refused.value)) < 2_000
 
 
 def test_file_commands_that_lack_a_field_or_bring_a_wrong_one_say_which(files):
@@ -13093,7 +13093,7 @@ for command in ("restore newest --yes", "check --repair --yes"):
         file.write(b"no database at all, or hardly one")
     run(command)
     run("check")
-with rm._listener("127.0.0.1", 0) as door, socket.create_connection(door.getsockname()):
+with rm._listener("127.0.0.1", 0, {}) as door, socket.create_connection(door.getsockname()):
     door.accept()[0].close()
 run("serve", stdin=sys.argv[2].encode() + b"\n")
 """
