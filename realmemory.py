@@ -2181,11 +2181,12 @@ _CHOOSING = frozenset("use decid agr реши догово взя исполь d
 
 
 def same_subject(new: str, old: str) -> bool:
-    """Whether two learned texts share half of what one is about, whoever wishes or chooses it."""
-    mine, yours = ({_AXES.get(word, word) for word in content(
-        text.split(": ", 1)[-1] if _OWN_WORDS.search(text) else text)} - _CHOOSING - {"", "-"}
-        for text in (new, old))
-    return 2 * len(mine & yours) >= (min(len(mine), len(yours)) or 1)
+    """Whether two texts, one in a person's own words, share half of what one is about, whoever it
+    is that wishes or chooses so."""
+    own = [bool(_OWN_WORDS.search(text)) for text in (new, old)]
+    mine, yours = ({_AXES.get(word, word) for word in content(text.split(": ", said)[-1])}
+                   - _CHOOSING - {"", "-"} for text, said in zip((new, old), own, strict=True))
+    return not any(own) or 2 * len(mine & yours) >= (min(len(mine), len(yours)) or 1)
 
 
 def _proposal(message: Item, group: str, lang: str, name: str, text: str) -> Proposal:
@@ -2352,16 +2353,13 @@ _NAMED = Regex(
     r"(?:(?<![^\W_])([^\W\d_]+)([-_]|:?\s?(?:(?:number|no\.|номер|n[uú]mero)\s)?[#№]?\s?))?"
     r"(?<![\d.,])(\d++(?:[._/-]\d++)*+)(?![^\W_]|[:,]\d)(?=\s?([^\W\d_]+|%)|)", re.I)
 _CALENDAR = Regex(r"\d{4}([-/.])\d\d?\1\d\d?|\d\d?([-/.])\d\d?\2\d{2,4}")
+_Named = dict[tuple[str, str], str]
 
 
-@lru_cache(256)
-def identifiers(text: str, *, sure: bool = False) -> dict[tuple[str, str], str]:
+@lru_cache(64)
+def identifiers(text: str, *, sure: bool = False) -> _Named:
     """{(name, number): as written} of ABC-16, srv99, v2.3.7, invoice 4472; `sure`: without what may
-    be a count, an amount or a date.
-
-    >>> [*identifiers("abc_016"), *identifiers("ABC 16"), *identifiers("in 3 days", sure=True)]
-    [('abc', '16'), ('abc', '16')]
-    """
+    be a count, an amount or a date."""
     found = {}
     for match in _NAMED.finditer(text):
         word, joint, number, after = (part or "" for part in match.groups())
@@ -2376,13 +2374,15 @@ def identifiers(text: str, *, sure: bool = False) -> dict[tuple[str, str], str]:
     return found
 
 
-def holds(text: str, name: str, number: str) -> bool | None:
-    """Whether a text has the thing of this name and number, 3 for 3.11 or a long number by itself;
-    False where another number stands in its place, else None."""
-    there = identifiers(text[:20_000])
-    same = [f"{n}." for other, n in there if other == name]
-    return any(n.startswith(f"{number}.") or f"{number}.".startswith(n) for n in same) or len(
-        number) > 2 and number in (n for _, n in there) or (False if same else None)
+def names(text: str, asked: _Named) -> bool | None:
+    """Whether a text names one of the things asked for, 3 for 3.11 or a long number by itself;
+    False where it only has other numbers in their place, else None."""
+    there = [(name, f"{n}.") for name, n in identifiers(text[:20_000])]
+    if any(n == f"{number}." and len(number) > 2 or other == name and (
+            n.startswith(f"{number}.") or f"{number}.".startswith(n))
+           for name, number in asked for other, n in there):
+        return True
+    return False if {name for name, _ in asked}.intersection(name for name, _ in there) else None
 
 
 def sentences(text: str, most: int = 24) -> list[str]:
@@ -4552,6 +4552,8 @@ def neighbours(brain: _Brain, draft: Draft, scope: int) -> list[Neighbour]:
         elif twin or len(units) <= 30:
             known, other = known or _known_facts(draft.text), _known_facts(row["text"])
             said = compare(known, other) if twin else said
+            if _ORDER[said.relation] == 1 and not same_subject(draft.text, row["text"]):
+                said = said._replace(relation="similar", reason="about something else")
             reworded = said.relation == "similar" and same_claim(known, other)
         add(row, said, shared,
             reworded or said.relation == "same" and row["speaker"] == draft.speaker)
@@ -4912,7 +4914,7 @@ class _Recall:
                 text = hit.row["text"][:1_000].lower()
                 shared = len([gram for gram in grams if gram in text])
                 hit.score *= 1 + GRAMS * shared / (len(grams) or 1)
-            hit.named = self._names(hit) if self.named else None
+            hit.named = self._names(hit, self.named) if self.named else None
             if hit.named is False:
                 hit.trust, hit.score = hit.trust * ANOTHER, hit.score * ANOTHER
             if rank < 10:
@@ -4927,15 +4929,12 @@ class _Recall:
                         not said.row["quarantined"]):  # a user's word goes first
                     other.score = min(other.score, 0.99 * said.score)
 
-    def _names(self, hit: _Hit) -> bool | None:
-        """Whether a hit names one of the things that the cue names by number; False where it has
-        other numbers in their place, None where it says nothing of such."""
-        own = [holds(hit.row["text"], *one) for one in self.named]
-        if True in own or False not in own:
-            return True in own or None
-        text = "\n".join([day_of(valid_from(hit.row))[:4], *self.store.wordings(hit.row),
-                          *(row["text"] for row in self.store.traces(hit.through).values())])
-        return any(holds(text, *one) for one in self.named)
+    def _names(self, hit: _Hit, asked: _Named) -> bool | None:
+        """What `names` says of a hit, its other wordings, its year and what it supersedes."""
+        said = names(hit.row["text"], asked)
+        return said if said is not False else names("\n".join([
+            day_of(valid_from(hit.row))[:4], *self.store.wordings(hit.row),
+            *(row["text"] for row in self.store.traces(hit.through).values())]), asked)
 
     def judge(self, hit: _Hit) -> None:
         """Fill in coverage, meaning and both chances."""
@@ -5033,12 +5032,13 @@ class _Recall:
             said = self.as_said.get(word, word)
             for one, whole in self.named.items():   # its parts are not the whole
                 if word in content(whole):
-                    has = how != "has" or holds("\n".join(self.store.wordings(hit.row)), *one)
-                    said, how = whole, how if has else "lacks"
+                    lacks = how == "has" and not self._names(hit, {one: whole})
+                    said, how = whole, "lacks" if lacks else how
             found[how].append(one_line(said, 30))
         told = "; ".join(f"{how} {', '.join(dict.fromkeys(words))}"
                          for how, words in found.items() if words)
-        return [f"{told}: {hit.covered:.0%} of the cue's weight"] * bool(hit.covered) + [
+        told += f": {hit.covered:.0%} of the cue's weight{', by parts' * (hit.named is False)}"
+        return [told] * bool(hit.covered) + [
             f"confidence {hit.confidence:.2f} = {hit.known:.0%} that memory knows x "
             f"{hit.confidence / (hit.known or 1):.0%} that this is it"] * (
                 hit.source != "associated")
@@ -5863,7 +5863,7 @@ def _learnt(brain: _Brain, drafts: Sequence[tuple[Draft, bool]]) -> dict[str, li
         held = under_key(store, scope, draft.key)
         old = held or next((n.row for n in near if n.row["id"] == verdict.target_id
                             and verdict.relation in ("update", "contradiction")
-                            and not n.row["key"] and same_subject(draft.text, n.row["text"])
+                            and not n.row["key"]
                             and (n.row["scope_id"], n.row["kind"]) == (scope, draft.kind)
                             and OVERHEARD in json.loads(n.row["tags"] or "[]")), None)
         if old is not None and old["origin"] == "user" and not heard:

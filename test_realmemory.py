@@ -5058,6 +5058,7 @@ def test_nothing_learned_supersedes_what_is_about_something_else(facts, hippo, a
                                        for x in (one, other)))
     hippo.consolidate()
     assert sql(alone, "SELECT text FROM traces WHERE superseded_by IS NOT NULL") == []
+    assert sql(alone, "SELECT 1 FROM links WHERE kind IN ('update', 'contradiction')") == []
 
 
 @pytest.mark.parametrize("old, new", [
