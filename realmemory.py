@@ -2349,9 +2349,10 @@ def cue_of(query: str) -> Cue:
 
 
 # A number that names a thing, after a word and what may join them, and the word that follows.
-_NAMED = Regex(
-    r"(?:(?<![^\W_])([^\W\d_]+)([-_]|:?\s?(?:(?:number|no\.|номер|n[uú]mero)\s)?[#№]?\s?))?"
-    r"(?<![\d.,])(\d++(?:[._/-]\d++)*+)(?![^\W_]|[:,]\d)(?=\s?([^\W\d_]+|%)|)", re.I)
+_NUMBER = Regex(
+    r"(?<![\d.,])(\d++(?:[._/-]\d++)*+)(?![^\W_]|[:,]\d)(?=\s?([^\W\d_]+|%)|)")
+_NAME = Regex(r"(?<![^\W_])([^\W\d_]++)([-_]|:?\s?(?:(?:number|no\.|номер|n[uú]mero)\s)?[#№]?\s?)$",
+              re.I)
 _CALENDAR = Regex(r"\d{4}([-/.])\d\d?\1\d\d?|\d\d?([-/.])\d\d?\2\d{2,4}")
 _Named = dict[tuple[str, str], str]
 
@@ -2361,16 +2362,18 @@ def identifiers(text: str, *, sure: bool = False) -> _Named:
     """{(name, number): as written} of ABC-16, srv99, v2.3.7, invoice 4472; `sure`: without what may
     be a count, an amount or a date."""
     found = {}
-    for match in _NAMED.finditer(text):
-        word, joint, number, after = (part or "" for part in match.groups())
+    for match in _NUMBER.finditer(text):
+        number, after = match[1], match[2] or ""
+        before = _NAME.search(text, max(0, match.start() - 40), match.start())
+        word, joint = before.groups() if before else ("", "")
         name, dots = stem(fold(word)), number.count(".")
         if dots > 1 or name in ("version", "верси"):
             name = "." * dots if dots > 2 else "v"
-        firm = name == "v" or word and (
+        if not sure or (name == "v" or word and (
             joint.strip(" :") or not joint or word.isupper() and word[1:] or len(number) > 2
-            and not {fold(word), name} & {*STOP, *_MONTHS} and fold(after) not in _UNITS)
-        if not sure or firm and not _CALENDAR.fullmatch(number):
-            found[name, re.sub(r"\b0+(?=\d)", "", number)] = text[match.start():match.end(3)]
+            and not STOP.union(_MONTHS) & {fold(word), name} and fold(after) not in _UNITS)
+        ) and not _CALENDAR.fullmatch(number):
+            found[name, re.sub(r"\b0+(?=\d)", "", number)] = f"{word}{joint}{number}"
     return found
 
 
@@ -4933,8 +4936,8 @@ class _Recall:
         """What `names` says of a hit, its other wordings, its year and what it supersedes."""
         said = names(hit.row["text"], asked)
         return said if said is not False else names("\n".join([
-            day_of(valid_from(hit.row))[:4], *self.store.wordings(hit.row),
-            *(row["text"] for row in self.store.traces(hit.through).values())]), asked)
+            day_of(valid_from(hit.row))[:4], *self.store.wordings(hit.row)[1:],
+            *(row["text"] for row in self.store.traces(hit.through).values())]), asked) or False
 
     def judge(self, hit: _Hit) -> None:
         """Fill in coverage, meaning and both chances."""
