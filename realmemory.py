@@ -2141,12 +2141,13 @@ _LABELS = {"en": ("User", "User's name: "), "es": ("Usuario", "Nombre del usuari
            "ru": ("Пользователь", "Имя пользователя: ")}
 # Stems that take one another's place in a wish, so that "long answers" replaces "short answers".
 _AXES = _table("""@length: short brief long detail кратк коротк подроб длинн cort larg detall;
-@language: englis russ spanis англий русск испанс ingl rus espano; @indent: tab spac таб пробел;
-@shade: dark light темн светл; @hour: morn even утр вечер; answer: answ rep respon ответ respue;
--: hat dislik stand ненави odi detest; : pref rath lik lov enjoy alway over предпо любл обожа всегд
-больш нрав prefie siempr""")
-_WORK = Regex(r"\b(?:you|answer|repl|respon|code|commit|test|report|format|bullet|list|tabs|ответ"
-              r"|отвеча|код|коммит|отч[её]т|письм|спис|respuesta|código|informe)", re.I)
+@language: englis russ spanis англий русск испанс ingl rus espano; @indent: tab spac таб табуля
+пробел tabula espac; @shade: dark light темн светл; @hour: morn even утр вечер; answer: answ
+rep respon ответ respue; -: hat dislik stand ненави odi detest; : pref rath lik lov enjoy alway over
+предпо любл обожа всегд больш нрав prefie siempr""")
+_WORK = Regex(r"\b(?:you|answer|repl|respon|code|commit|test|report|format|bullet|list|tabs|tabul"
+              r"|таб(?:ы|ов|уляц)|ответ|отвеча|код|коммит|отч[её]т|письм|спис|respuesta|código"
+              r"|informe)", re.I)
 _OWN_WORDS = Regex(r"\b(?:i|i'\w+|my|me|we|we'\w+|our|us|let's|я|мы|мне|меня|мо[йяиёею]\w*|наш\w*"
                    r"|на[мс]|давай|живу|предпочитаю|люблю|обожаю|ненавижу|yo|mis?|nos|prefiero|odio"
                    r"|detesto|adoro|vivo|he|\w+[aei]mos)\b", re.I)
@@ -2242,6 +2243,18 @@ def _topic(text: str) -> str | None:
     return f"wish.{' '.join(sorted(words))}" if known else None
 
 
+_CHOOSING = frozenset("use decid agr реши догово взя исполь decidi acorda usar gust encant".split())
+
+
+def same_subject(new: str, old: str) -> bool:
+    """Whether two texts, one in a person's own words, share half of what one is about, whoever it
+    is that wishes or chooses so."""
+    own = [bool(_OWN_WORDS.search(text)) for text in (new, old)]
+    mine, yours = ({_AXES.get(word, word) for word in content(text.split(": ", said)[-1])}
+                   - _CHOOSING - {"", "-"} for text, said in zip((new, old), own, strict=True))
+    return not any(own) or 2 * len(mine & yours) >= (min(len(mine), len(yours)) or 1)
+
+
 def _proposal(message: Item, group: str, lang: str, name: str, text: str) -> Proposal:
     """The proposal of one claim."""
     text, when = dated(text, message.valid_from)
@@ -2296,6 +2309,7 @@ IN_ORDER = 0.2                      # weight of the cue's words standing in its 
 AS_WRITTEN = 0.05                   # weight of those that stand there with their signs: .NET, $HOME
 LISTED = 1_500                      # characters from which a list of a trusted origin is doubted
 GRAMS = 0.2                         # weight of the cue's letter 4-grams found in a text
+ANOTHER = 0.1                       # trust in a text about another number: ABC-15 for ABC-16
 MEANING = 0.2                       # weight of a model's lift beside votes scaled to 1
 LIFT_BEFORE, LIFT_AFTER = 0.2, 0.4  # share of a short turn before, and after, in a trace's lift
 CANDIDATES, BEST = 128, 20          # traces that votes single out, and those reranked in full
@@ -2398,6 +2412,46 @@ def cue_of(query: str) -> Cue:
     if len(words) > 4 * CUE_TERMS:
         words = words[:2 * CUE_TERMS] + words[-2 * CUE_TERMS:]
     return Cue(query, words)
+
+
+# A number that names a thing, after a word and what may join them, and the word that follows.
+_NUMBER = Regex(
+    r"(?<![\d.,])(\d++(?:[._/-]\d++)*+)(?![^\W_]|[:,]\d)(?=\s?([^\W\d_]+|%)|)")
+_NAME = Regex(r"(?<![^\W_])([^\W\d_]++)([-_]|:?\s?(?:(?:number|no\.|номер|n[uú]mero)\s)?[#№]?\s?)$",
+              re.I)
+_CALENDAR = Regex(r"\d{4}([-/.])\d\d?\1\d\d?|\d\d?([-/.])\d\d?\2\d{2,4}")
+_Named = dict[tuple[str, str], str]
+
+
+@lru_cache(64)
+def identifiers(text: str, *, sure: bool = False) -> _Named:
+    """{(name, number): as written} of ABC-16, srv99, v2.3.7, invoice 4472; `sure`: without what may
+    be a count, an amount or a date."""
+    found = {}
+    for match in _NUMBER.finditer(text):
+        number, after = match[1], match[2] or ""
+        before = _NAME.search(text, max(0, match.start() - 40), match.start())
+        word, joint = before.groups() if before else ("", "")
+        name, dots = stem(fold(word)), number.count(".")
+        if dots > 1 or name in ("version", "верси"):
+            name = "." * dots if dots > 2 else "v"
+        if not sure or (name == "v" or word and (
+            joint.strip(" :") or not joint or word.isupper() and word[1:] or len(number) > 2
+            and not STOP.union(_MONTHS) & {fold(word), name} and fold(after) not in _UNITS)
+        ) and not _CALENDAR.fullmatch(number):
+            found[name, re.sub(r"\b0+(?=\d)", "", number)] = f"{word}{joint}{number}"
+    return found
+
+
+def names(text: str, asked: _Named) -> bool | None:
+    """Whether a text names one of the things asked for, 3 for 3.11 or a long number by itself;
+    False where it only has other numbers in their place, else None."""
+    there = [(name, f"{n}.") for name, n in identifiers(text[:20_000])]
+    if any(n == f"{number}." and len(number) > 2 or other == name and (
+            n.startswith(f"{number}.") or f"{number}.".startswith(n))
+           for name, number in asked for other, n in there):
+        return True
+    return False if {name for name, _ in asked}.intersection(name for name, _ in there) else None
 
 
 def sentences(text: str, most: int = 24) -> list[str]:
@@ -4613,6 +4667,8 @@ def neighbours(brain: _Brain, draft: Draft, scope: int) -> list[Neighbour]:
         elif twin or len(units) <= 30:
             known, other = known or _known_facts(draft.text), _known_facts(row["text"])
             said = compare(known, other) if twin else said
+            if _ORDER[said.relation] == 1 and not same_subject(draft.text, row["text"]):
+                said = said._replace(relation="similar", reason="about something else")
             reworded = said.relation == "similar" and same_claim(known, other)
         add(row, said, shared,
             reworded or said.relation == "same" and row["speaker"] == draft.speaker)
@@ -4759,6 +4815,7 @@ class _Hit:
     """One candidate with its evidence while a recall runs."""
     votes = score = cosine = lift = meant = covered = share = 0.0
     known = confidence = 0.0  # chances: of any answer, of this one
+    named: bool | None = None  # by number what the cue names so; False: another of the kind
     again = False  # another wording of a better hit
     trust = 1.0  # less for a mere list of words
     source = "keyword"
@@ -4778,8 +4835,9 @@ class _Recall:
         self.brain, self.store, self.config = brain, brain.store, brain.config
         self.scopes, self.include_superseded, self.as_of = scopes, include_superseded, as_of
         self.cue, self.now = cue_of(query), brain.clock()
-        self.as_said = {stem: word for word in re.findall(r"\w+", query[:4_000])
-                        for stem in content(word)} if explain else {}
+        self.as_said = {stem: word for pieces in (r"[^\W_]+", r"\w+")
+                        for word in re.findall(pieces, query[:4_000])
+                        for stem in content(word)[:1]} if explain else {}
         counts = self.store.trace_counts(scopes)
         self.filled, self.total = list(counts), sum(counts.values())
         self.days = {scope: self.store.active_days(scope) for scope in self.filled}
@@ -4788,6 +4846,8 @@ class _Recall:
         self.focusable = len(parts) > 1 and not focus  # another look may find more
         if focus:
             self._focus(parts)
+        self.named = identifiers(self.cue.text if len(self.cue.words) <= LONG_CUE else "",
+                                 sure=True)
         self.telling = self._told()
         self.weights = {word: weight for word, weight, _ in self.telling}
         rarest = nlargest(TELLING, self.telling, key=lambda one: one[1])
@@ -4950,6 +5010,11 @@ class _Recall:
         share = shares([hit.score for hit in hits])
         for hit, hit.share in zip(hits[:len(best)], share, strict=False):
             self.judge(hit)
+        others = [hit.covered for hit in best if hit.named is False]
+        if others and not any(hit.named for hit in best):   # what has less of the cue is no answer
+            for hit in best:
+                if hit.named is None and 0 < hit.covered <= max(others):
+                    hit.known, hit.confidence = hit.known * ANOTHER, hit.confidence * ANOTHER
         return hits
 
     def _reread(self, best: Sequence[_Hit]) -> None:
@@ -4969,6 +5034,9 @@ class _Recall:
                 text = hit.row["text"][:1_000].lower()
                 shared = len([gram for gram in grams if gram in text])
                 hit.score *= 1 + GRAMS * shared / (len(grams) or 1)
+            hit.named = self._names(hit, self.named) if self.named else None
+            if hit.named is False:
+                hit.trust, hit.score = hit.trust * ANOTHER, hit.score * ANOTHER
             if rank < 10:
                 hit.score *= 1 + IN_ORDER * in_order(every, terms(hit.row["text"][:2_000]))
                 text = as_written(text)
@@ -4980,6 +5048,13 @@ class _Recall:
                 if said.row["origin"] == "user" != other.row["origin"] and (
                         not said.row["quarantined"]):  # a user's word goes first
                     other.score = min(other.score, 0.99 * said.score)
+
+    def _names(self, hit: _Hit, asked: _Named) -> bool | None:
+        """What `names` says of a hit, its other wordings, its year and what it supersedes."""
+        said = names(hit.row["text"], asked)
+        return said if said is not False else names("\n".join([
+            day_of(valid_from(hit.row))[:4], *self.store.wordings(hit.row)[1:],
+            *(row["text"] for row in self.store.traces(hit.through).values())]), asked) or False
 
     def judge(self, hit: _Hit) -> None:
         """Fill in coverage, meaning and both chances."""
@@ -5074,9 +5149,16 @@ class _Recall:
                     for ident in (hit.row["id"], *hit.through)]
             how = ("has" if any(impact & 1 for impact in held) else "around it" if any(held)
                    or word in lessons else "lacks" if any(buckets) else "no memory has")
-            found[how].append(one_line(self.as_said.get(word, word), 30))
-        told = "; ".join(f"{how} {', '.join(words)}" for how, words in found.items() if words)
-        return [f"{told}: {hit.covered:.0%} of the cue's weight"] * bool(hit.covered) + [
+            said = self.as_said.get(word, word)
+            for one, whole in self.named.items():   # its parts are not the whole
+                if word in content(whole):
+                    lacks = how == "has" and not self._names(hit, {one: whole})
+                    said, how = whole, "lacks" if lacks else how
+            found[how].append(one_line(said, 30))
+        told = "; ".join(f"{how} {', '.join(dict.fromkeys(words))}"
+                         for how, words in found.items() if words)
+        told += f": {hit.covered:.0%} of the cue's weight{', by parts' * (hit.named is False)}"
+        return [told] * bool(hit.covered) + [
             f"confidence {hit.confidence:.2f} = {hit.known:.0%} that memory knows x "
             f"{hit.confidence / (hit.known or 1):.0%} that this is it"] * (
                 hit.source != "associated")
@@ -5966,6 +6048,7 @@ def _learnt(brain: _Brain, drafts: Sequence[tuple[Draft, bool]]) -> dict[str, li
         held = under_key(store, scope, draft.key)
         old = held or next((n.row for n in near if n.row["id"] == verdict.target_id
                             and verdict.relation in ("update", "contradiction")
+                            and not n.row["key"]
                             and (n.row["scope_id"], n.row["kind"]) == (scope, draft.kind)
                             and OVERHEARD in json.loads(n.row["tags"] or "[]")), None)
         if old is not None and old["origin"] == "user" and not heard:

@@ -2545,6 +2545,12 @@ def test_what_a_user_states_outright_is_proposed_in_the_words_of_the_message(tex
 
 
 @pytest.mark.parametrize("text", [
+    "I prefer tabs over spaces", "Я предпочитаю табы пробелам", "Prefiero tabuladores a espacios"])
+def test_one_wish_is_a_rule_under_one_key_in_every_language(text):
+    assert [found[1:] for found in stated(text)] == [("procedural", "user.wish.@indent")]
+
+
+@pytest.mark.parametrize("text", [
     "Do I prefer tea?", "¿Me llamo Inés?", "Ты помнишь, что мы решили ждать?",         # asked
     "If I preferred tea, I'd say so", "Suppose my name is Ruth", "Допустим, я живу в Туле",
     "Imagina que me llamo Inés", "Maybe we decided to wait",                           # supposed
@@ -4528,6 +4534,51 @@ def test_an_explained_recall_says_what_an_item_has_and_why_others_were_refused(h
     assert "three times" not in cli("recall", *cue.split()).out
 
 
+NUMBERED = ["Ticket ABC-15 was closed by Ann", "Invoice 4471 was paid by Carol",
+            "v2.3.1 fixes the login loop", "The shop runs on web3", "In Q2 we shipped the app",
+            "Заказ №3345 отправили в Тверь", "Ошибка 5022 значит, что диск полон",
+            "La factura 6610 se pagó en abril", "El puerto 5432 lo usa la base de datos",
+            "The checkout retry budget is 300 ms", "Top 10 customers get a free audit",
+            "On 2024-05-03 the mail server was down", "Order #9921 was sent to Porto",
+            *(f"srv{n} listens in rack r{n * 3}" for n in range(1, 41))]
+
+
+@pytest.mark.parametrize("cue", [
+    "who closed ticket ABC-16?", "who closed abc_17?", "was invoice 4472 paid?",
+    "what does v2.3.7 fix?", "what does version 2.3.9 fix?", "what runs on web33?",
+    "what did we ship in Q3?", "in which rack is srv99?", "куда отправили заказ 3346?",
+    "что значит ошибка 5023?", "¿se pagó la factura 6611?", "¿quién usa el puerto 5433?",
+    "where was order #9922 sent?"])
+def test_what_is_known_of_one_number_is_no_answer_about_another(cue, hippo):
+    put(hippo, *NUMBERED)
+    packet = hippo.recall(cue, explain=True)
+    assert packet.abstained and max(item.confidence for item in packet.refused) < 0.1
+    told = "; ".join(why for item in packet.refused for why in item.why)
+    assert "lacks" in told and not re.search(r"\bhas [^;]*srv99", told)
+
+
+@pytest.mark.parametrize("cue, answer", [
+    ("who closed abc15?", 0), ("who closed ticket ABC 15?", 0), ("who closed ABC_15?", 0),
+    ("who closed ABC-15 and ABC-16?", 0), ("was invoice no 4471 paid?", 1),
+    ("what does 2.3.1 fix?", 2), ("what does version 2.3.1 fix?", 2), ("what runs on web-3?", 3),
+    ("what did we ship in q2?", 4), ("куда отправили заказ 3345?", 5),
+    ("что за ошибка 5022?", 6), ("¿se pagó la factura 6610?", 7), ("¿qué usa el puerto 5432?", 8),
+    ("why is the checkout retry budget 500 ms?", 9), ("what do the top 20 customers get?", 10),
+    ("what happened on 2024-05-03 to the mail server?", 11), ("where was order 9921 sent?", 12),
+    ("in which rack is srv33?", 45)])
+def test_a_number_is_known_however_it_is_spelled_and_an_amount_is_no_name(cue, answer, hippo):
+    put(hippo, *NUMBERED)
+    first = hippo.recall(cue).items[0]
+    assert first.text == NUMBERED[answer] and first.confidence > 0.6
+
+
+def test_a_number_is_known_by_another_wording_and_by_what_is_superseded(hippo):
+    old, = put(hippo, "The gateway listens on port 8443")
+    hippo.revise(old, "The gateway listens on port 8444")
+    assert said(hippo, "what listens on port 8443?") == ["The gateway listens on port 8444"]
+    assert said(hippo, "what listens on port 8445?") == []
+
+
 def test_an_explanation_is_never_remembered_as_new(hippo):
     put(hippo, "Billing retries three times", "The gateway listens on port 8443")
     for cue in ("gateway port", "lighthouse keeper billing telephone in Zanzibar"):
@@ -5455,6 +5506,36 @@ def rows_of(hippo):
     with hippo.store.reading():
         return {row["id"]: tuple(row[name] for name in rm._KEPT) for row in hippo.store.rows(
             "SELECT * FROM traces WHERE scope_id NOT IN (SELECT id FROM scopes WHERE log_of > 0)")}
+
+
+@pytest.mark.parametrize("facts", [
+    ["My name is Ann", "I live in Porto", "I like tea, not coffee", "I hate fog", "I love only rap",
+     "I don't like loud music", "We decided to use oak, not pine", "I'd rather walk than ride",
+     "My email is ann@quay.example", "The gate closes at 18:00"],
+    ["Меня зовут Анна", "Я живу в Твери", "Я предпочитаю табы, а не пробелы", "Ненавижу кинзу",
+     "Я люблю только джаз", "Я не люблю громкую музыку", "Мы решили взять дуб, а не сосну"],
+    ["Me llamo Ana", "Vivo en Lima", "Prefiero el tema oscuro, no el claro", "Odio la niebla",
+     "Me gusta solo el jazz", "No me gusta la música alta", "Prefiero tabuladores a espacios",
+     "Decidimos usar roble, no pino"]])
+def test_nothing_learned_supersedes_what_is_about_something_else(facts, hippo, alone):
+    for n, (one, other) in enumerate((a, b) for a in facts for b in facts if a != b):
+        talk(hippo, f"p{n}", f"s{n}", *(f"Remember that {x}" if "gate" in x else x
+                                       for x in (one, other)))
+    hippo.consolidate()
+    assert sql(alone, "SELECT text FROM traces WHERE superseded_by IS NOT NULL") == []
+    assert sql(alone, "SELECT 1 FROM links WHERE kind IN ('update', 'contradiction')") == []
+
+
+@pytest.mark.parametrize("old, new", [
+    ("I like loud music", "I don't like loud music"), ("Решено: берём дуб", "Решено: не берём дуб"),
+    ("We decided to use port 8443 for the gate", "We decided to use port 8444 for the gate"),
+    ("I prefer tea", "I prefer only green tea"), ("Me gusta el té", "No me gusta el té"),
+    ("Remember that the gate closes at 18:00", "Remember that the gate closes at 19:00"),
+    ("My name is Ann", "My name is Lucy"), ("I prefer tabs", "I prefer spaces")])
+def test_a_later_correction_of_what_was_learned_supersedes_it(old, new, hippo, alone):
+    talk(hippo, None, "s", old, new)
+    hippo.consolidate()
+    assert len(sql(alone, "SELECT 1 FROM traces WHERE superseded_by IS NOT NULL")) == 1
 
 
 def test_undo_puts_back_all_that_sleep_learned_over(hippo, clock):
