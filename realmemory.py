@@ -5489,16 +5489,16 @@ HEIRS = (  # what names the trace :id names another one
 _PENDING = ("erasure is pending: another process (a reader, a writer, Litestream) keeps an older "
             "state of the store in memory.db-wal, or the disk is full; after that `realmemory "
             "sleep` or the next forget erases it")
-_EMPTY = "NOT EXISTS(SELECT 1 FROM traces WHERE scope_id = :scope)"
+_NO_TRACES = "NOT EXISTS(SELECT 1 FROM traces WHERE scope_id = :scope)"
 _OF_SCOPE = (  # what else a project is
     *(f"DELETE FROM {table} WHERE scope_id = :scope" for table in (
         "blocks", "contexts", "injections", "active_days")),
     """UPDATE events SET data = CASE op WHEN 'forget' THEN data END, scope_id = NULL
         WHERE scope_id = :scope AND pointers IS NULL""",
     "DELETE FROM db_meta WHERE key = 'off ' || :scope",
-    *(f"DELETE FROM {table} WHERE scope_id = :scope AND {_EMPTY}"
+    *(f"DELETE FROM {table} WHERE scope_id = :scope AND {_NO_TRACES}"
       for table in ("aliases", "counts")),
-    f"DELETE FROM scopes WHERE id = :scope AND id > 1 AND {_EMPTY}")
+    f"DELETE FROM scopes WHERE id = :scope AND id > 1 AND {_NO_TRACES}")
 _SCOPE_BLOCKS = f"""SELECT b.id, label, value, description, metadata, before FROM blocks b
     LEFT JOIN block_edits e ON e.block_id = b.id WHERE scope_id {SQL_IN} ORDER BY label"""
 
@@ -6431,7 +6431,7 @@ _REACHED = """SELECT (SELECT value FROM db_meta WHERE key = 'epoch'),
     (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'events')"""
 _CHANGED = "texts that are not what was remembered"
 _SEPARATORS = re.compile("[\0- \"'\x7f]+")      # what FTS5 splits terms at
-SMALL = 1 << 22                                 # bytes of a store that is read in a second
+IN_PLACE = 1 << 22                              # bytes of a store that is read in a second
 
 
 def _in_cycles(store: TraceStore, column: str) -> list[int]:
@@ -6488,7 +6488,7 @@ def _set_aside(store: TraceStore) -> Iterator[TraceStore]:
     itself where it is small, or where no copy can be made or opened."""
     place, copy = f"{store.path}.{os.getpid()}.part", store
     try:
-        if os.path.getsize(store.path) > SMALL and not store.read_only:
+        if os.path.getsize(store.path) > IN_PLACE and not store.read_only:
             with suppress(StoreError, OSError):
                 private_folder(place)
                 with store._alone():

@@ -230,6 +230,15 @@ def test_each_section_uses_only_names_from_sections_above_it():
     assert upward == []
 
 
+def test_no_name_of_the_module_is_bound_twice():
+    names = [name for node in ast.parse(MODULE.read_text(encoding="utf-8")).body for name in (
+        [node.name] if isinstance(node, (ast.FunctionDef, ast.ClassDef)) else
+        [n.id for target in getattr(node, "targets", [getattr(node, "target", node)])
+         for n in ast.walk(target) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)])
+        if not isinstance(node, ast.If)]
+    assert sorted(names) == sorted(set(names))
+
+
 def test_only_the_standard_library_is_imported():
     tree = ast.parse(MODULE.read_text(encoding="utf-8"))
     late = {id(n) for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) for n in ast.walk(f)}
