@@ -9942,7 +9942,7 @@ class _Hook:
         self._enter(lines)
         self.brain._journal([(self.now, "recall", self.store.scope_id(self.scope), {
             "cue": clean(self.prompt[:500]), "ids": [*lines], "ms": ms, "confidences": sure,
-            "abstained": False}, self.store.seen)])
+            "abstained": False}, self.store.seen, self.store.epoch)])
         return "\n".join([head, *lines.values(), tail])
 
     def _enter(self, lines: Mapping[int, str]) -> None:
