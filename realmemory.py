@@ -1402,7 +1402,8 @@ _SECRETS = tuple((signs.split(), Regex(pattern, re.S)) for signs, pattern in (
      r"(?i:bearer|authorization['\"]?\s{0,3}[:=]\s{0,3}['\"]?(?:basic|token|apikey))\s{1,3}"
      r"(?P<bearer>(?=[A-Za-z._~+/=-]{0,80}\d)[A-Za-z0-9._~+/=-]{16,4000})"),
     ("://",
-     r"://[^\s/:@]{0,64}:(?P<url_password>(?![<${%\[*]|(?:pass|passwd|password|pw|secret|token)@)[^\s/]{3,256})(?=@)"),
+     r"://[^\s/:@]{0,64}:(?P<url_password>(?![<${%\[*]|(?:pass|passwd|password|pw|secret|token)@)"
+     r"[^\s/]{3,256})(?=@)"),
     ("curl mysql sshpass docker twine auth= (auth",
      r"\b(?:curl [^\n|]{0,60}?(?:-u ?['\"]?[^\s:'\"]{1,60}:|(?:-b|--cookie) ?['\"]?[\w.-]{1,40}=)"
      r"|mysql\w{0,6} [^\n|]{0,60}?-p['\"]?|(?:sshpass|docker login|twine) [^\n|]{0,60}?-p ?['\"]?"
@@ -1487,7 +1488,8 @@ _MEASURE = Regex(r"\d[\d.,:/]*[^\W\d_]{0,8}\Z")
 _CLAUSE_END = Regex(r"\s{0,3}(?:[\n,;&|)}\]<\"'`，。]|\.(?:\s|\Z)|\Z)")
 # Placeholders, paths, dates, names in code, and words that tell of a password without being one.
 _NO_PASSWORD = Regex(
-    r"[<${%\[*~.]|(?:pass\w{0,6}|pwd|pw)[=:]|/(?!(?=\D*\d)[^/]*(?-i:[A-Z])[^/]{3,}\Z)|\w:\\|\w{2,9}://|\d{4}-\d\d-\d\d"
+    r"[<${%\[*~.]|(?:pass\w{0,6}|pwd|pw)[=:]|/(?!(?=\D*\d)[^/]*(?-i:[A-Z])[^/]{3,}\Z)"
+    r"|\w:\\|\w{2,9}://|\d{4}-\d\d-\d\d"
     r"|[x*.•…-]{4}|your|example|change.?me|redacted"
     r"|(?:self|this|os|env|process|args?|conf|config|cfg|req|request|data|form|settings|vault"
     r"|import|optional|getenv)\b[._\[]?|[a-z_]\w*\[|[a-z_]+\.[a-z_]\w*\Z"
