@@ -3806,6 +3806,9 @@ def soak_row(one: Worked, store: Path) -> Row:
 
 def shapes(size: int, rng: random.Random) -> dict[str, str]:
     """Texts of about `size` characters that no hand wrote, by name."""
+    told = " ".join(realmemory._VOCABULARY.split()).replace("*", "").split()
+    labels = "password is token: key= пароль: secret -> p4ssW0rd$ 密码是 Bearer login 12345".split()
+
     def drawn(low: int, high: int) -> str:
         return "".join(map(chr, rng.choices(range(low, high), k=size)))
 
@@ -3833,7 +3836,14 @@ def shapes(size: int, rng: random.Random) -> dict[str, str]:
                                f"took {n % 977} ms\n", 52),
         "JSON lines": lines(lambda n: f'{{"id": {n}, "text": "The {n}th line"}}\n', 36),
         "list": lines(lambda n: f"- item {n}\n", 13), "numbers": lines(lambda n: f"{n}, ", 8),
+        "orders": " ".join(rng.choices(told, k=size // 7)), "labels": " ".join(
+            rng.choices(labels, k=size // 7)),
     }  # fmt: skip
+
+
+def of_bytes(text: str, size: int) -> str:
+    """The beginning of a text that is `size` bytes of UTF-8."""
+    return text.encode("utf-8", "replace")[:size].decode("utf-8", "ignore")
 
 
 def hostile_calls(folder: Path, text: str) -> Iterator[tuple[str, Callable[[], object]]]:
@@ -3910,7 +3920,7 @@ def hostile_calls(folder: Path, text: str) -> Iterator[tuple[str, Callable[[], o
 
 
 def hostile(run: Run, args: argparse.Namespace) -> None:
-    """Texts of a megabyte of many shapes in every call: the slowest, in CPU seconds."""
+    """Texts of a megabyte (of UTF-8) of many shapes in every call: the slowest, in CPU seconds."""
     rows: list[Row] = []
 
     def cut(*_: object) -> None:
@@ -3920,6 +3930,7 @@ def hostile(run: Run, args: argparse.Namespace) -> None:
     for shape, text in shapes(args.size, random.Random(args.seed)).items():
         if args.only and shape not in args.only:
             continue
+        text = text if args.characters else of_bytes(text, args.size)
         with scratch() as folder:
             for call, work in hostile_calls(folder, text):
                 error = ""
@@ -3938,7 +3949,8 @@ def hostile(run: Run, args: argparse.Namespace) -> None:
                 if seconds > 1 or error:
                     print(f"    {call}, {shape}: {seconds:.2f} s {error}", flush=True)
     rows.sort(key=lambda row: -row["s"])
-    title = f"slowest of {len(rows)} calls on texts of {args.size:,} characters"
+    unit = "characters" if args.characters else "bytes of UTF-8"
+    title = f"slowest of {len(rows)} calls on texts of {args.size:,} {unit}"
     run.table(title, rows[: args.top])
     run.table("failed", [row for row in rows if row["error"]][:20])
     run.figure("slowest call, s", rows[0]["s"], "limit 1")
@@ -5087,7 +5099,9 @@ def parser() -> argparse.ArgumentParser:
     made["contention"].add_argument("--kills", type=int, default=20)
     made["soak"].add_argument("--minutes", type=float, default=10)
     made["soak"].add_argument("--traces", type=int, default=50_000)
-    made["hostile"].add_argument("--size", type=int, default=10**6)
+    made["hostile"].add_argument("--size", type=int, default=10**6, help="bytes of UTF-8 a text")
+    made["hostile"].add_argument("--characters", action="store_true",
+                                 help="of so many characters, three times the bytes")  # fmt: skip
     made["hostile"].add_argument("--top", type=int, default=20)
     made["hostile"].add_argument("--only", nargs="+", metavar="SHAPE")
     made["crash"].add_argument("--kills", type=int, default=1_000)

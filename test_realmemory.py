@@ -578,6 +578,15 @@ def test_folding_is_stable_and_composed_and_decomposed_spellings_are_one(text):
     assert rm.terms(spellings[0]) == rm.terms(spellings[1])
 
 
+def test_what_is_passed_by_in_the_search_for_accents_bears_none():
+    plain = "".join(set(map(chr, range(0x110000))).difference(
+        rm._ACCENTED.findall("".join(map(chr, range(0x110000))))))
+    assert "ж" in plain and "ё" not in plain and "Й" not in plain
+    for sign in plain:
+        decomposed = rm._ACCENT.sub("", unicodedata.normalize("NFD", sign))
+        assert sign == unicodedata.normalize("NFC", decomposed) == rm._bare(sign)
+
+
 @pytest.mark.parametrize("forms", [
     "deployment deployments", "retry retries retried", "copied copies copy", "vessel vessels",
     "миграция миграции миграцию миграций", "очередь очереди очередью", "Мирослав Мирослава",
@@ -9692,6 +9701,18 @@ def test_a_bad_line_is_skipped_and_named_and_the_rest_comes_in(hippo, tmp_path, 
     path = file_of(tmp_path, "x.jsonl", "\n".join(map(json.dumps, [HEAD, *lines, good])))
     done = rm.import_from(hippo, str(path), own_scopes=True)
     assert done.counts == {"skipped": 1, "create": 1} and done.verdicts[0].text == "line 2"
+    assert [i.text for i in hippo.traces(scope="yard")] == ["Elm is tough"] and hippo.check() == []
+
+
+def test_of_thousands_of_rows_without_a_note_all_are_counted_and_the_first_are_named(
+        hippo, tmp_path):
+    path = file_of(tmp_path, "x.jsonl", "\n".join([
+        *["```", "{}", "[1]", "7", "tru", "", "nul", '{"a":', "\ufeff"] * 200,
+        '  {"text": "Elm is tough"}']))
+    done = rm.import_from(hippo, str(path), scope="yard")
+    assert done.counts == {"skipped": 1_600, "create": 1}
+    assert [v.text for v in done.verdicts[:6]] == [f"line {n}" for n in (1, 2, 3, 4, 5, 7)]
+    assert "no JSON" in done.verdicts[0].reason and all(v.reason for v in done.verdicts)
     assert [i.text for i in hippo.traces(scope="yard")] == ["Elm is tough"] and hippo.check() == []
 
 
