@@ -1833,7 +1833,8 @@ def storable(text: str) -> str:
 def clean(value: Any, key: str = "") -> Any:
     """Plain data, every string storable and free of secrets; `key` holds the names above it."""
     if isinstance(value, str):
-        text, _ = redacted(storable(value))
+        name = len(value) < 20 and value.isascii() and value.isidentifier()     # no secret is one
+        text = value if name else redacted(storable(value))[0]
         named = redacted(f"{key}={text}")[1] if key else ()
         return f"[redacted:{named[0]}]" if named and text == value else text
     try:
@@ -2429,10 +2430,14 @@ class Cue(Record):
     words: tuple[str, ...]  # distinct content terms, in order
 
 
+def ends_of(query: str) -> str:
+    """A cue; of a very long one its beginning and end, where the question stands."""
+    return query if len(query) < 20_000 else query[:10_000] + " " + query[-10_000:]
+
+
 def cue_of(query: str) -> Cue:
-    """The analysed cue; of a very long one the first and last terms, where the question stands."""
-    text = query if len(query) < 20_000 else query[:10_000] + " " + query[-10_000:]
-    words = tuple(dict.fromkeys(content(text)))
+    """The analysed cue; of a very long one the first and last terms."""
+    words = tuple(dict.fromkeys(content(ends_of(query))))
     if len(words) > 4 * CUE_TERMS:
         words = words[:2 * CUE_TERMS] + words[-2 * CUE_TERMS:]
     return Cue(query, words)
@@ -4870,8 +4875,8 @@ class _Recall:
         self.focusable = len(parts) > 1 and not focus  # another look may find more
         if focus:
             self._focus(parts)
-        self.named = identifiers(self.cue.text if len(self.cue.words) <= LONG_CUE else "",
-                                 sure=True)
+        self.named = identifiers(
+            ends_of(self.cue.text) if len(self.cue.words) <= LONG_CUE else "", sure=True)
         self.telling = self._told()
         self.weights = {word: weight for word, weight, _ in self.telling}
         rarest = nlargest(TELLING, self.telling, key=lambda one: one[1])
@@ -5555,6 +5560,7 @@ FORGOTTEN = "[forgotten]"  # in place of the text where a tool's call or result 
 QUOTED_WORDS = 12  # in a row: a quote of a text that has more
 _ESCAPED = Regex(r"\\(?:u([0-9a-fA-F]{4})|[nrt])")  # as JSON has it
 _QUOTABLE = Regex(f"{_RUN.source[1:-2]}|(?:(?!{_RUN.source[1:-2]})(?!_){_W})+")  # a word or sign
+_QUOTABLE_ASCII = Regex(r"[^\W_]+")    # the same of ASCII, five times as fast
 
 
 def _unescaped(text: str) -> str:
@@ -5569,7 +5575,12 @@ def _folded(text: str) -> str:
     return low if low.isascii() or unicodedata.is_normalized("NFC", low) else _normal("NFC", low)
 
 
-def _quotable(words: list[str]) -> list[str]:
+def _quotable(text: str) -> Any:
+    """The expression that finds the words of a text."""
+    return _QUOTABLE_ASCII if text.isascii() else _QUOTABLE
+
+
+def _folded_words(words: list[str]) -> list[str]:
     """The words of an unescaped text, folded."""
     folded = {word: _folded(word) for word in set(words)}
     return [*map(folded.__getitem__, words)]
@@ -5589,9 +5600,9 @@ class _Quotes:
         self.texts: list[tuple[int, list[str]]] = []    # so many of the words in a row are a quote
         self._keys: set[str] = set()                    # each has one of these
         for text in map(_unescaped, texts):
-            low = _quotable(words := _QUOTABLE.findall(text))
+            low = _folded_words(words := _quotable(text).findall(text))
             size = min(QUOTED_WORDS, len(words))
-            for word in low:
+            for word in dict.fromkeys(low):
                 self._signs.setdefault(word, chr(len(self._signs) % sys.maxunicode + 1))
             self._rows.setdefault(size, set()).update(self._in_rows(low, size))
             self.texts += [(size, words)] if size else []
@@ -5610,14 +5621,14 @@ class _Quotes:
         """The first and last word of each quote in an unescaped text."""
         low = _folded(text)
         if any(key in low for key in self._keys):
-            words = _quotable(_QUOTABLE.findall(text))
+            words = _folded_words(_quotable(text).findall(text))
             yield from ((at, at + size - 1) for size, rows in self._rows.items()
                         for at, row in enumerate(self._in_rows(words, size)) if row in rows)
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Where an unescaped text quotes them, in order; spans may overlap."""
         hits = [*self._hits(text)]
-        places = [found.span() for found in _QUOTABLE.finditer(text)] if hits else []
+        places = [found.span() for found in _quotable(text).finditer(text)] if hits else []
         return sorted((places[first][0], places[last][1]) for first, last in hits)
 
     def within(self, text: str) -> bool:
