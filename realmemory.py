@@ -11700,7 +11700,7 @@ def serve_sdk(open_desk: Callable[[], Desk], tools: Sequence[Tool] = TOOLS) -> N
 
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _COMMENT = Regex(rf"({_STRING})|//[^\n]*|/\*.*?\*/", re.S)
-_TRAILING = Regex(rf"({_STRING}|[\w}}\]])(\s*),(?=\s*[}}\]])|{_STRING}", re.S)
+_TRAILING = Regex(rf"({_STRING})|,(?=\s*[}}\]])", re.S)
 _TO_COMMA = Regex(r"(?:\s|//[^\n]*|/\*.*?\*/)*", re.S)
 _SKIPPED = Regex(r"[\s:,]*")
 _OPEN, _CLOSE = "<!-- BEGIN realmemory -->", "<!-- END realmemory -->"
@@ -11737,16 +11737,19 @@ def jsonc(source: str) -> _Node:
     >>> jsonc('{"a": [1, 2,], // why\\n}').value
     {'a': [1, 2]}
     """
+    plain = source
     try:
         with suppress(ValueError):      # most files are plain JSON, and some have megabytes
-            json.loads(source, strict=False)
-            return _Node(source, len(source) - len(source.lstrip()))
-        plain = _COMMENT.sub(lambda match: match[1] or re.sub(r"\S", " ", match[0]), source)
-        plain = _TRAILING.sub(lambda match: f"{match[1]}{match[2]} " if match[1] else match[0],
-                              plain)
-        json.loads(plain, strict=False)
+            return _root(source)
+        for noise in (_COMMENT, _TRAILING):
+            plain = noise.sub(lambda match: match[1] or re.sub(r"\S", " ", match[0]), plain)
+        return _root(plain)
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"it is not JSON: {error}") from None
+
+
+def _root(plain: str) -> _Node:
+    json.loads(plain, strict=False)     # nothing stands after it
     return _Node(plain, len(plain) - len(plain.lstrip()))
 
 
@@ -11926,36 +11929,27 @@ def _at(source: str, path: Sequence[str]) -> tuple[_Node, Sequence[str]]:
     return node, ()
 
 
-def _own_hooks(items: Any) -> list[tuple[Any, ...]]:
-    """The places of own hooks in a list and in the groups of it, the last first."""
-    found: list[tuple[Any, ...]] = []
-    for at, item in enumerate(items if isinstance(items, list) else ()):
-        group = item.get("hooks") if isinstance(item, dict) else None
+def _own_hooks(node: _Node) -> list[tuple[_Node, int, list[Any]]]:
+    """(list, place in it, hooks there) of own hooks and groups of own hooks alone, last first."""
+    found: list[tuple[_Node, int, list[Any]]] = []
+    for at, item in node.parts().items() if isinstance(node.value, list) else ():
+        group = item.value.get("hooks") if isinstance(item.value, dict) else None
         if isinstance(group, list):
-            found += [(at, "hooks", *place) for place in _own_hooks(group)[::-1]]
-        elif re.search(r"sys\.exit\(\w+\.main\(\)\).*\bhook\b.*--client\b", json.dumps(item)):
-            found.append((at,))
-    return found[::-1]
-
-
-def _part(node: _Node, place: Sequence[Any]) -> _Node:
-    for key in place:
-        node = node.parts()[key]
-    return node
+            own = _own_hooks(item.parts()["hooks"])
+            found = ([(node, at, group)] if 0 < len(own) == len(group) else own) + found
+        elif re.search(r"sys\.exit\(\w+\.main\(\)\).*\bhook\b.*--client\b", json.dumps(item.value)):
+            found.insert(0, (node, at, [item.value]))
+    return found
 
 
 def put_in(source: str, edit: _Edit, memo: dict[str, Any]) -> str:
     """The text of a JSON file with an edit; what had to be made for it goes to the memo."""
     node, rest = _at(source, edit.path)
-    value, depth = [edit.value] if edit.what == "item" else edit.value, len(edit.path)
+    item, value, depth = edit.what == "item", edit.value, len(edit.path)
     if not rest:
-        _require(edit.what != "item" or isinstance(node.value, list),
-                 f"{'.'.join(edit.path)} is not a list")
-        held, wanted = node.value, value
-        if edit.what == "item":     # its group may hold other people's, too
-            held = [_part(node, place).value for place in _own_hooks(held)]
-            wanted = edit.value.get("hooks", value)
-        if held == wanted:
+        _require(not item or isinstance(node.value, list), f"{'.'.join(edit.path)} is not a list")
+        held = [hook for *_, own in _own_hooks(node) for hook in own] if item else node.value
+        if held == (value.get("hooks", [value]) if item else value):    # theirs may stand beside
             return source
         if edit.what == "flag":
             memo["old"] += [[[*edit.path], source[node.start:node.end]]]
@@ -11963,22 +11957,20 @@ def put_in(source: str, edit: _Edit, memo: dict[str, Any]) -> str:
         source = taken_out(source, edit, memo)
         node, rest = _at(source, edit.path)
     if not rest:
-        return inserted(source, node, None, edit.value)
+        return inserted(source, node, None, value)
+    memo["made"] += [[*edit.path[:n]] for n in range(depth - len(rest) + 1, depth + 1)]
+    value = [value] if item else value
     for key in reversed(rest[1:]):
         value = {key: value}
-    memo["made"] += [[*edit.path[:n]] for n in range(depth - len(rest) + 1, depth + 1)]
     return inserted(source, node, rest[0], value)
 
 
 def taken_out(source: str, edit: _Edit, memo: Mapping[str, Any]) -> str:
     """The text of a JSON file without what `put_in` wrote."""
     node, rest = _at(source, edit.path)
-    if edit.what == "item":
-        for place in () if rest else _own_hooks(node.value):
-            node, _ = _at(source, edit.path)
-            alone = place[1:] and len(node.value[place[0]]["hooks"]) == 1   # its group goes too
-            place = place[:1] if alone else place
-            source = removed(source, _part(node, place[:-1]), place[-1])
+    if edit.what == "item" and not rest:
+        for group, at, _ in _own_hooks(node):
+            source = removed(source, group, at)
     elif edit.what == "flag" and not rest:
         old: list[str] = [text for path, text in memo["old"] if path == [*edit.path]]
         if old and node.value == edit.value:
@@ -11996,7 +11988,7 @@ def wired(source: str | None, edits: Sequence[_Edit], memo: dict[str, Any]) -> s
     """A file's text with the edits in it; None stands for no file."""
     if not edits[0].path:
         return with_block(source or "", edits[0].what, edits[0].value)
-    text = _EMPTY if source is None or _is_blank(source) else source
+    text = source if source and not _is_blank(source) else _EMPTY
     for edit in edits:
         text = put_in(text, edit, memo)
     return text
@@ -12006,11 +11998,11 @@ def unwired(source: str, edits: Sequence[_Edit], memo: Mapping[str, Any]) -> str
     """The inverse of `wired`: None where no file was."""
     if not source.strip():
         return source
-    text, made = source, memo["made"] if edits[0].path else ()
+    text = source
     for edit in edits:
         text = taken_out(text, edit, memo) if edit.path else with_block(text, edit.what, "")
     flags = {edit.path: edit.value for edit in edits if edit.what == "flag"}
-    for path in reversed(made):
+    for path in reversed(memo["made"]):
         node, rest = _at(text, path)
         if not rest and node.value in ({}, [], flags.get((*path,), {})):
             text = removed(text, _at(text, path[:-1])[0], path[-1])
@@ -12027,7 +12019,7 @@ def _planned(path: str, client: str, edits: Sequence[_Edit], notes: dict[str, An
     try:
         before = after = _file_text(path)
         memo = notes.setdefault(path, {
-            **blank, "was": before if before is None or _is_blank(before) else "", "by": [],
+            **blank, "was": before if _is_blank(before) else "", "by": [],
             "dirs": missing_folders(os.path.dirname(path))})
         memo["by"] = [name for name in memo["by"] if name != client] + [client] * (not out)
         if not out:
