@@ -10315,7 +10315,7 @@ IMPORT_BYTES, WHOLE_BYTES, LINE_BYTES = 1 << 31, 1 << 26, 1 << 23   # of JSONL, 
 IMPORT_FILES, NOTES_AT_ONCE = 20_000, 200   # of a folder; in a transaction
 PASSAGE, ALIKE_TRIED = 1_200, 50    # characters of a file's passage, about; old ones it may change
 FENCE = ("<!-- BEGIN realmemory", "<!-- END realmemory")    # what is ours in files of others
-_WRONG = (InvalidInput, TypeError, ValueError, LookupError, AttributeError, OverflowError)
+_WRONG = (TypeError, ValueError, LookupError, AttributeError, OverflowError)
 _LISTED = ("results", "memories", "edges", "items", "semanticMemories", "proceduralMemories")
 _FRONT = Regex(r"---[ \t]*\n((?:.*\n){0,200}?)---[ \t]*(?:\n|\Z)")
 _PAIR = Regex(r"^[ \t]*(?:([\w-]+):|-[ \t])[ \t]*(.*)$", re.M)
@@ -10340,21 +10340,19 @@ class Source(Record):
     def rows(self) -> Iterator[tuple[str, Any]]:
         """(where, row) of the lists in its JSON, or of its lines; an error for no readable one."""
         if self.text:
-            lists = [self.data.get(name) for name in _LISTED] if isinstance(
-                self.data, dict) else [self.data]
+            lists = [*map(self.data.get, _LISTED)] if isinstance(self.data, dict) else [self.data]
             rows = [rows for rows in lists if isinstance(rows, list)] or [[self.data]]
             yield from ((f"item {n}", row) for n, row in enumerate(chain(*rows), 1))
             return
         with open(self.path, "rb") as file:
             for n, line in enumerate(iter(lambda: file.readline(LINE_BYTES), b""), 1):
-                rest, long = line, False
+                rest = line
                 while len(rest) == LINE_BYTES and rest[-1:] != b"\n":
-                    rest, long = file.readline(LINE_BYTES), True
+                    rest = file.readline(LINE_BYTES)
                 if line.strip():
                     try:
-                        _require(not long, f"it is longer than {LINE_BYTES:,} bytes, the limit")
-                        row = _json_of(line)
-                        yield f"line {n}", InvalidInput("it is no JSON") if row is None else row
+                        _require(rest is line, f"it is longer than {LINE_BYTES:,} bytes, the limit")
+                        yield f"line {n}", _json_of(line)
                     except InvalidInput as error:
                         yield f"line {n}", error
 
@@ -10376,17 +10374,15 @@ class Source(Record):
 
 def _json_of(text: str | bytes, what: str = "it") -> Any:
     """What a JSON text says, None for no JSON; InvalidInput for what is nested too deep."""
-    text, found, deep = text if isinstance(text, str) else text.decode(
-        "utf-8-sig", "replace"), None, False
-    try:
-        found = json.loads(text)
-        deep = text.count("[") + text.count("{") >= 100 and not _shallow(found)
-    except RecursionError:
-        deep = True
-    except ValueError:
-        pass
-    _require(not deep, f"{what} is nested more than a hundred deep")
-    return found
+    text = text if isinstance(text, str) else text.decode("utf-8-sig", "replace")
+    with suppress(RecursionError):
+        try:
+            found = json.loads(text)
+        except ValueError:
+            return None
+        if text.count("[") + text.count("{") < 100 or _shallow(found):
+            return found
+    raise InvalidInput(f"{what} is nested more than a hundred deep")
 
 
 def source_of(path: str) -> Source:
@@ -10678,10 +10674,11 @@ class _Intake:
         yield from (self.retire(row) for row, _ in gone.values() if row["origin"] not in TRUSTED)
 
 
-def _flaw(error: Exception) -> str:
-    """What is wrong with a row."""
-    return one_line(f"it has no {error}" if type(error) is KeyError else str(error) if isinstance(
-        error, ValueError) else f"a field has a wrong type: {error}", 160)
+def _skipped(where: str, error: Exception) -> Verdict:
+    """The verdict on a row with what is wrong with it."""
+    return Verdict("skipped", None, where, one_line(
+        f"it has no {error}" if type(error) is KeyError else str(error) if isinstance(
+            error, ValueError) else f"a field has a wrong type: {error}", 160))
 
 
 def _notes_of(name: str, source: Source) -> Iterator[tuple[str, Any]]:
@@ -10713,7 +10710,7 @@ def _take_notes(intake: _Intake, source: Source) -> Iterator[Verdict]:
                     ident and often[ident] == 1) else ("", "")
                 drafts.append(intake.draft(own[0], **note | {"id": own[1]}))
             except _WRONG as error:
-                yield Verdict("skipped", None, where, _flaw(error))
+                yield _skipped(where, error)
         with intake.hippo.writing():
             intake.look()
             told = [*intake.file(path, drafts)] if whole else [
@@ -10942,33 +10939,33 @@ class _OwnIntake:
     def add_block(self, row: Mapping[str, Any]) -> Verdict:
         """A block of core memory or a file of the memory tool; where another stands, ours stays."""
         label, value, place = str(row["label"]), clean(row["value"]), self.scope or row["scope"]
+        said, file = f"block {label}", label.startswith(_FILES)
         with self.store.reading():
             old = self.store.value("SELECT value FROM blocks WHERE label = ? AND scope_id = ?",
                                    label, self.store.scope_id(place))
-            gone = value and not old and self.gone(*names_of(None, str(value)))
-        if gone:
-            return Verdict("forgotten", None, f"block {label}")
-        if old or old is not None and label.startswith(_FILES):
-            _require(old == value, f"block {label}: another text stands there")
-            return Verdict("known", None, f"block {label}")
+            if value and not old and self.gone(*names_of(None, str(value))):
+                return Verdict("forgotten", None, said)
+        if old or old is not None and file:
+            _require(old == value, f"{said}: another text stands there")
+            return Verdict("known", None, said)
         edits = [(epoch(one["at"]), clean(str(one["before"])), int(bool(one["undone"])))
                  for one in row.get("edits", ())[-EDITS_KEPT:]]
-        if label.startswith(_FILES):
+        if file:
             _require(_file_path(label) == label.rstrip("/") and isinstance(value, str),
                      f"{label!r} is no path of a text")
-            about = {"deleted": 1} if row["metadata"] else {}
-            with self.hippo.writing():
-                _FileBlocks(self.hippo, place)._store(Block(
-                    label, value, "", MAX_TEXT_CHARS, False, about, place), None)
         else:
-            CoreMemory(self.hippo, place).put(label, scope=place, **{
-                name: row[name] for name in Block._fields[1:-1]})
+            CoreMemory(self.hippo, place).put(label, scope=place, **_named(
+                row, " ".join(Block._fields[1:-1])))
             edits = [one for one in edits if not suspicion(one[1])]
         with self.hippo.writing():
+            if file:
+                _FileBlocks(self.hippo, place)._store(Block(
+                    label, value, "", MAX_TEXT_CHARS, False,
+                    {"deleted": 1} if row["metadata"] else {}, place), None)
             where = self.store.scope_id(place), label
             self.store.run(f"DELETE {_EDITS}", *where)
             self.store.run_many(_SQL_ADD_EDIT, [(*one, *where) for one in edits])
-        return Verdict("create", None, f"block {label}")
+        return Verdict("create", None, said)
 
     def finish(self) -> None:
         """Sleep goes on where it was in the other store; a model makes its vectors."""
@@ -10996,9 +10993,8 @@ def one_key(store: TraceStore, ident: int) -> None:
 
 def _take_own(intake: _Intake, source: Source) -> Iterator[Verdict]:
     own = _OwnIntake(intake, source)
-    yield from (Verdict("skipped", None, where, str(row) if isinstance(row, InvalidInput)
-                        else "it is no JSON object")
-                for where, row in source.rows() if not isinstance(row, dict))
+    yield from (_skipped(where, row if isinstance(row, InvalidInput) else InvalidInput(
+        "it is no JSON object")) for where, row in source.rows() if not isinstance(row, dict))
     for kind, step in own.steps:
         rows = ((where, row) for where, row in source.rows()
                 if isinstance(row, dict) and row.get("type") == kind)
@@ -11011,7 +11007,7 @@ def _take_own(intake: _Intake, source: Source) -> Iterator[Verdict]:
                     try:
                         told.append(step(row))
                     except _WRONG as error:
-                        told.append(Verdict("skipped", None, where, _flaw(error)))
+                        told.append(_skipped(where, error))
             yield from filter(None, told)
     own.finish()
 
@@ -11318,6 +11314,8 @@ _MERGED = (     # scope :old becomes part of :new
     *(f"DELETE FROM {table} WHERE scope_id = :old" for table in (
         "active_days", "contexts", "blocks", "counts")),
     "DELETE FROM db_meta WHERE key = 'off ' || :old", "DELETE FROM scopes WHERE id = :old")
+_RENAMED = """UPDATE scopes SET name = :name || CASE id WHEN :id THEN '' ELSE ' (conversation)' END,
+    key = CASE id WHEN :id THEN :key ELSE key END WHERE :id IN (id, log_of)"""
 _SQL_SCOPES = """SELECT s.name, (SELECT coalesce(sum(n), 0) FROM counts WHERE scope_id = s.id) AS
     traces, (SELECT coalesce(sum(n), 0) FROM counts JOIN scopes l ON l.id = scope_id
     WHERE l.log_of = s.id) AS turns, (SELECT date(max(day) * 86400, 'unixepoch') FROM active_days
@@ -11341,19 +11339,15 @@ def rename_project(hippo: Hippocampus, old: str, new: str) -> bool:
     with hippo.writing():
         if merged and target:
             log = store.log_id(source)
-            logs = [(log, store.log_id(target, create=True))] if log else []
-            for part, whole in [*logs, (source, target)]:
-                for sql in _MERGED:
+            for part, whole in [(log, log and store.log_id(target, create=True)), (source, target)]:
+                for sql in _MERGED if part else ():
                     store.run(sql, old=part, new=whole)
             for row in store.rows("SELECT max(id) FROM traces WHERE key NOT NULL AND valid_to IS "
                                   "NULL AND scope_id = ? GROUP BY key HAVING count(*) > 1", target):
                 one_key(store, row[0])
             store.reindex()
         else:
-            store.run("UPDATE scopes SET name = ?, key = ? WHERE id = ?", name, scope_key(name),
-                      source)
-            store.run("UPDATE scopes SET name = ? WHERE log_of = ?", f"{name} (conversation)",
-                      source)
+            store.run(_RENAMED, id=source, name=name, key=scope_key(name))
             store.renew()
         store.event(hippo.clock(), "rename", target if merged else source)
     return merged
@@ -11891,11 +11885,10 @@ def client_edits(client: str, scope: str, folder: str, home: Sequence[str] = ()
         if what in _HOOK_SHAPES:
             edits += [_Edit("item", (*path, theirs), _HOOK_SHAPES[what](
                 hook_command(ours, client, home))) for ours, theirs in row.calls().items()]
-        elif flag:
-            edits.append(_Edit(what, path, json.loads(flag)))
         else:
-            edits.append(_Edit(what, () if place == "-" else (*path, "realmemory"),
-                               _SHAPES[what](_serve_command(home))))
+            edits.append(_Edit(what, path, json.loads(flag)) if flag else _Edit(
+                what, () if place == "-" else (*path, "realmemory"),
+                _SHAPES[what](_serve_command(home))))
     return found
 
 
@@ -12056,23 +12049,22 @@ def wire(client: str, scope: str, folder: str, brain: str, *, out: bool = False,
         for path, edits in client_edits(client, scope, folder, home).items():
             path = os.path.realpath(path)
             before, after = _planned(path, client, edits, notes, out)
-            diff = "".join(difflib.unified_diff(
-                (before or "").splitlines(True), (after or "").splitlines(True), path, path)
-                if dry_run else ())
-            did = ("none" if before == after else "removed" if after is None
-                   else "made" if before is None else "changed")
             plan.append((path, before, after, notes[path]["dirs"]))
-            done.append({"file": path, "did": did, "diff": diff})
+            diff = difflib.unified_diff((before or "").splitlines(True),
+                                        (after or "").splitlines(True), path, path)
+            done.append({"file": path, "did": "none" if before == after else "removed" if (
+                after is None) else "made" if before is None else "changed",
+                "diff": "".join(diff) if dry_run else ""})
         if dry_run:
             return done
         sweep(copies)
         for path, before, after, _ in plan:
-            if before is not None and before != after:
+            if before not in (None, after):
                 _keep_copy(copies, path)
         notes = {path: memo for path, memo in notes.items() if memo["by"]}
-        text = json.dumps(notes, indent=1, ensure_ascii=False) if notes else None
         # The notes are there first and go last, so that a kill leaves a way back.
-        plan.insert(len(plan) * out, (notes_file, kept, text, []))
+        plan.insert(len(plan) * out, (notes_file, kept, json.dumps(
+            notes, indent=1, ensure_ascii=False) if notes else None, []))
         for path, before, after, made in plan:
             if before != after:
                 _write_text(path, before, after, made)
