@@ -10546,10 +10546,9 @@ def _claude(source: Source) -> Iterator[tuple[str, Any]]:
 
 # --- taking notes in ---
 
-_SQL_TAKEN = """SELECT *, json_extract(meta, '$.import.id') AS ident,
-    json_extract(meta, '$.import.in') AS place FROM traces WHERE scope_id = ?
-    AND json_extract(meta, '$.import.from') = ?
-    AND json_type(meta, '$.import.id') = 'text' ORDER BY id"""
+_SQL_TAKEN = """SELECT *, json_extract(meta, '$.import.from') AS format,
+    json_extract(meta, '$.import.id') AS ident, json_extract(meta, '$.import.in') AS place
+    FROM traces WHERE scope_id = ? AND json_type(meta, '$.import.id') = 'text' ORDER BY id"""
 _SQL_HELD = f"""SELECT text, id FROM (
     SELECT v.text, t.id FROM variants v JOIN traces t ON t.id = v.trace_id
         WHERE v.origin <> '{CUE}' AND t.scope_id = ?1 UNION ALL
@@ -10559,12 +10558,12 @@ _SQL_HELD = f"""SELECT text, id FROM (
 
 
 class _Intake:
-    """Takes the sources of one format into one scope; of realMemory's own into its scopes."""
+    """Takes sources into one scope; of realMemory's own format into its scopes."""
 
-    def __init__(self, hippo: Hippocampus, name: str, scope: str, own_scopes: bool,
-                 again: bool) -> None:
-        self.hippo, self.store, self.name, self.scope = hippo, hippo.store, name, scope
+    def __init__(self, hippo: Hippocampus, scope: str, own_scopes: bool, again: bool) -> None:
+        self.hippo, self.store, self.scope = hippo, hippo.store, scope
         self.own_scopes, self.again, self.seen = own_scopes, again, tuple[int, ...]()
+        self.name, self.formats = "", dict[str, None]()     # of the source at hand; of all
         with self.store.reading():
             self.look()
 
@@ -10573,9 +10572,9 @@ class _Intake:
         if self.seen == (seen := self.store.stamp()[:2]):
             return
         self.seen, at = seen, self.store.scope_id(self.scope) or 0
-        self.taken: dict[str, list[sqlite3.Row]] = {}
-        for row in self.store.rows(_SQL_TAKEN, at, self.name):
-            self.taken.setdefault(row["ident"], []).append(row)
+        self.taken: dict[tuple[str, str], list[sqlite3.Row]] = {}   # by format and id
+        for row in self.store.rows(_SQL_TAKEN, at):
+            self.taken.setdefault((row["format"], row["ident"]), []).append(row)
         self.held: dict[str, int] = dict(map(tuple, self.store.rows(_SQL_HELD, at)))
 
     def draft(self, path: str, *, text: str, id: str = "", until: object = None,
@@ -10598,12 +10597,12 @@ class _Intake:
         """Whether a note was forgotten by its text or, where it is not here again, by its id."""
         told = draft.meta["import"]
         return self.gone(*names_of(None, draft.text), *[
-            f"{told.get('in')}\n{told['id']}"][told["id"] in self.taken:])
+            f"{told.get('in')}\n{told['id']}"][(self.name, told["id"]) in self.taken:])
 
     def before(self, draft: Draft) -> sqlite3.Row | None:
         """What a note said before in its file; of a file that was moved, only the same."""
         told = draft.meta["import"]
-        rows, path = self.taken.get(told["id"], ())[::-1], told.get("in")
+        rows, path = self.taken.get((self.name, told["id"]), ())[::-1], told.get("in")
         for row in rows:
             if row["place"] == path:
                 return row
@@ -10616,9 +10615,9 @@ class _Intake:
     def standing(self, draft: Draft, old: sqlite3.Row | None) -> Verdict | None:
         """Why a draft is not written over what its source said before; None where it is."""
         text, held = one_line(draft.text, 100), self.held.get(draft.text)
-        if old is None and held or old is not None and (
-                old["text"] == draft.text or held == old["id"]):
-            return Verdict("known", held if old is None else old["id"], text)
+        if same := held if old is None else old["id"] if (
+                old["text"] == draft.text or held == old["id"]) else None:
+            return Verdict("known", same, text)
         if self.passed_by(draft):
             return Verdict("forgotten", None, text)
         if old is not None and old["origin"] in TRUSTED:
@@ -10657,7 +10656,8 @@ class _Intake:
     def file(self, path: str, drafts: Sequence[Draft]) -> Iterator[Verdict]:
         """Write a file's passages: what stayed is cited where it stands now, what changed
         supersedes, what is gone is retired."""
-        stay = {row["text"]: row for row in self.taken.get(path, ()) if row["valid_to"] is None}
+        stay = {row["text"]: row for row in self.taken.get((self.name, path), ())
+                if row["valid_to"] is None}
         said = {draft.text for draft in drafts}
         gone = {text: (row, {*content(text)}) for text, row in stay.items() if text not in said}
         for draft in drafts:
@@ -10807,22 +10807,17 @@ class _OwnIntake:
     def __init__(self, intake: _Intake, source: Source) -> None:
         self.hippo, self.store, self.gone = intake.hippo, intake.store, intake.gone
         self.scope = None if intake.own_scopes else intake.scope
-        rows = [(row.get("uid"), row.get("read_to")) for _, row in source.rows()
-                if isinstance(row, dict)]
-        self.read_to = rows[0][1] if rows and isinstance(rows[0][1], int) else 0
-        self.uids = {uid for uid, _ in rows if type(uid) is int and 0 <= uid < 1 << 63}
-        self.seen = tuple[int, ...]()
+        to, self.seen = source.first().get("read_to"), tuple[int, ...]()
+        self.read_to = to if isinstance(to, int) else 0
+        self.uids = {row["uid"] for _, row in source.rows() if isinstance(row, dict)
+                     and type(row.get("uid")) is int and 0 <= row["uid"] < 1 << 63}
         self.placed: dict[int, tuple[int, int]] = {}    # id there: id and scope here
-        self.steps: tuple[tuple[str, Callable[[Mapping[str, Any]], Verdict | None]], ...] = (
-            ("scope", self.add_scope), ("trace", self.add_trace), ("trace", self.settle),
-            ("link", self.add_link), ("block", self.add_block))
 
     def look(self) -> None:
         """Read which of the traces are here, inside a transaction, if anybody else wrote since."""
         if self.seen != (seen := self.store.stamp()[:2]):
             self.seen, self.known = seen, {row[0]: (row[1], row[2]) for row in self.store.rows(
-                f"SELECT uid, id, scope_id FROM traces WHERE uid {SQL_IN}",
-                to_json(sorted(self.uids)))}
+                f"SELECT uid, id, scope_id FROM traces WHERE uid {SQL_IN}", to_json([*self.uids]))}
 
     def at(self, row: Mapping[str, Any]) -> int:
         """The id of the scope that a row belongs to, made where it is missing."""
@@ -10831,8 +10826,8 @@ class _OwnIntake:
 
     def there(self, ident: object, *scopes: int | None) -> int | None:
         """The id here of a trace of the file, where it is in one of these scopes."""
-        found = self.placed.get(ident) if isinstance(ident, int) else None
-        return found[0] if found and found[1] in scopes else None
+        here, scope = self.placed.get(ident if isinstance(ident, int) else 0, (None, 0))
+        return here if scope in scopes else None
 
     def add_scope(self, row: Mapping[str, Any]) -> None:
         """Make a scope, with its days and what its repository is known by."""
@@ -10849,22 +10844,21 @@ class _OwnIntake:
         draft = draft_of(plain, **{name: row[name] for name in _SAID if name in row},
                          scope=self.scope or row["scope"], when=row.get("valid_from"),
                          tags=row.get("tags", ()), meta=row.get("meta"))
-        numbers = {name: row.get(name, value) for name, value in _DEFAULTS.items()}
-        _require(all(type(n) is int and 0 <= n < 10**9 for n in numbers.values()),
-                 "its numbers are none")
-        doubt = bool(draft.quarantine or numbers["quarantined"]
+        told: dict[str, Any] = {name: _whole(row.get(name, value), name, 10**9, 0)
+                                for name, value in _DEFAULTS.items()}
+        told |= {name: epoch(row[name], name) if name == "created_at" or (
+            row.get(name) is not None) else None for name in _TIMES}
+        doubt = bool(draft.quarantine or told["quarantined"]
                      or suspicion(str(draft.meta.get("result", ""))))
         hashed = re.fullmatch("[0-9a-f]{32}", str(row.get("source_hash")))
-        told = {name: None if row.get(name) is None else epoch(row[name], name) for name in _TIMES}
         said = [{"text": clean(one["text"]), "origin": one["origin"],
                  "created_at": epoch(one["created_at"]), **{name: None if one[name] is None else
                  clean(str(one[name])) for name in ("session_id", "turn_id")}}
                 for one in row.get("variants", ())]
         return draft._replace(key=None if doubt else draft.key), {
-            **numbers, **told, "created_at": epoch(row["created_at"]), "uid": row["uid"],
+            **told, "uid": row["uid"], "source_hash": hashed and hashed[0],
             "strength": number_in(row["strength"], "strength", 0, 1),
-            "pinned": int(numbers["pinned"] and not doubt), "quarantined": int(doubt),
-            "source_hash": hashed and hashed[0],
+            "pinned": int(told["pinned"] and not doubt), "quarantined": int(doubt),
         }, [one for one in said if one["origin"] in ORIGINS and not suspicion(one["text"])]
 
     def add_trace(self, row: Mapping[str, Any]) -> Verdict:
@@ -10883,23 +10877,22 @@ class _OwnIntake:
                 if twin["uid"] not in self.uids:
                     self.placed[row["id"]] = twin["id"], scope
                     return Verdict("known", twin["id"], text, "said here, too")
-        turn = row.get("log") and draft._asdict()
-        if self.gone(f"uid {row['uid']}", *names_of(turn, draft.text)):
+        if self.gone(f"uid {row['uid']}", *names_of(row.get("log") and draft._asdict(),
+                                                    draft.text)):
             return Verdict("forgotten", None, text)
         newest = store.value("SELECT seq FROM sqlite_sequence WHERE name = 'traces'") or 0
         _require(newest < MAX_TRACE_ID, f"this brain holds {MAX_TRACE_ID:,} traces, its limit")
         if newest < row["id"] < 10 * len(self.uids) + 100_000:
             told["id"] = row["id"]
-        about, near = dict(draft.meta), (scope, store.log_id(scope), 1)
-        if isinstance(about.get("sources"), list):
-            about["sources"] = [found for one in about["sources"]
-                                if (found := self.there(one, *near))]
+        if isinstance(sources := draft.meta.get("sources"), list):
+            near = scope, store.log_id(scope), 1
+            draft.meta["sources"] = [*filter(None, (self.there(one, *near) for one in sources))]
         previous = self.there(row.get("prev_id"), scope)
         ident = store.add(
             "traces", **{name: getattr(draft, name) for name in _SAID}, **told, scope_id=scope,
             valid_from=draft.when, n_words=len(set(draft.words)), whole=whole, prev_id=previous,
             gist_id=self.there(row.get("gist_id"), scope), tags=_json_or_null(draft.tags),
-            meta=_json_or_null(about))
+            meta=_json_or_null(draft.meta))
         self.placed[row["id"]] = self.known[row["uid"]] = ident, scope
         for one in variants:
             store.add("variants", trace_id=ident, **one)
@@ -10922,19 +10915,19 @@ class _OwnIntake:
                 "UPDATE traces SET superseded_by = ?, valid_to = coalesce(valid_to, ?) "
                 "WHERE id = ? AND superseded_by IS NULL", [(heir, epoch(row["valid_to"]), ident)])
         for cue in row.get("cues", ()):
-            pointers = _learn(
+            self.store.add_pointers(self.hippo.clock(), "reindex", scope, ident, _learn(
                 self.store, self.store.traces([ident])[ident], clean(cue["text"]),
                 [self.placed[i][0] for i in cue["turn_id"] if i in self.placed],
-                epoch(cue["created_at"]))
-            self.store.add_pointers(self.hippo.clock(), "reindex", scope, ident, pointers)
+                epoch(cue["created_at"])))
 
     def add_link(self, row: Mapping[str, Any]) -> None:
         """A link between two traces that may be bound."""
         ends = [self.placed[row[end]][0] for end in ("src", "dst") if row[end] in self.placed]
-        numbers = [number_in(row[name], name, 0, 1) for name in ("weight", "eligible")]
         if len({*ends}) == 2 and linkable(self.store.traces(ends).values()):
-            self.store.run("INSERT OR IGNORE INTO links VALUES(?, ?, ?, ?, ?, ?)", *ends, clean(
-                str(row["kind"])[:40]), *numbers, epoch(row["touched_at"]))
+            self.store.run(
+                "INSERT OR IGNORE INTO links VALUES(?, ?, ?, ?, ?, ?)", *ends,
+                clean(str(row["kind"])[:40]), number_in(row["weight"], "weight", 0, 1),
+                number_in(row["eligible"], "eligible", 0, 1), epoch(row["touched_at"]))
 
     def add_block(self, row: Mapping[str, Any]) -> Verdict:
         """A block of core memory or a file of the memory tool; where another stands, ours stays."""
@@ -10973,7 +10966,7 @@ class _OwnIntake:
         with self.hippo.writing():
             to = self.store.mark("learned_to")
             if read and not self.store.row(f"SELECT 1 {SQL_UNREAD} AND uid NOT {SQL_IN}", to,
-                                           to_json(sorted(self.uids))):
+                                           to_json([*self.uids])):
                 self.store.set_meta("learned_to", max(to, *read))
         if model := self.hippo.model():
             self.hippo._embed_missing(model)
@@ -10991,11 +10984,16 @@ def one_key(store: TraceStore, ident: int) -> None:
             [(valid_from(rows[-1]), rows[-1]["id"], row["id"]) for row in rows[:-1]])
 
 
+_STEPS: dict[Callable[[_OwnIntake, dict[str, Any]], Verdict | None], str] = {   # type of its lines
+    _OwnIntake.add_scope: "scope", _OwnIntake.add_trace: "trace", _OwnIntake.settle: "trace",
+    _OwnIntake.add_link: "link", _OwnIntake.add_block: "block"}
+
+
 def _take_own(intake: _Intake, source: Source) -> Iterator[Verdict]:
     own = _OwnIntake(intake, source)
     yield from (_skipped(where, row if isinstance(row, InvalidInput) else InvalidInput(
         "it is no JSON object")) for where, row in source.rows() if not isinstance(row, dict))
-    for kind, step in own.steps:
+    for step, kind in _STEPS.items():
         rows = ((where, row) for where, row in source.rows()
                 if isinstance(row, dict) and row.get("type") == kind)
         while batch := [*islice(rows, NOTES_AT_ONCE)]:
@@ -11005,7 +11003,7 @@ def _take_own(intake: _Intake, source: Source) -> Iterator[Verdict]:
                     own.look()
                 for where, row in batch:
                     try:
-                        told.append(step(row))
+                        told.append(step(own, row))
                     except _WRONG as error:
                         told.append(_skipped(where, error))
             yield from filter(None, told)
@@ -11070,10 +11068,8 @@ def _write_folder(folder: str, files: dict[str, str]) -> None:
     """Write our files into a folder of Claude's: of its index our fenced part alone, and of the
     files those whose front matter says that they are ours."""
     os.makedirs(folder, mode=0o700, exist_ok=True)
-    index, kept = os.path.join(folder, "MEMORY.md"), ""
-    if os.path.exists(index):
-        with open(index, encoding="utf-8", errors="surrogateescape", newline="") as file:
-            kept = file.read()
+    index = os.path.join(folder, "MEMORY.md")
+    kept = _file_text(index, "utf-8", "surrogateescape") or ""
     before, _, rest = kept.partition(FENCE[0])
     _require(not rest or FENCE[1] in rest, f"{index!r} has {FENCE[0]!r} without its end; mend it")
     files["MEMORY.md"] = before + "\n" * (before[-1:] not in ("", "\n")) + files[
@@ -11091,22 +11087,29 @@ def _write_file(path: str, pieces: Iterable[str], mode: int = 0o600) -> None:
     """Write a file for its owner only (or with a mode), put in place when it is whole; into a pipe
     or device."""
     path = os.path.realpath(path)
-    if os.path.exists(path) and not os.path.isfile(path):
-        with open(path, "w", encoding="utf-8", errors="surrogateescape", newline="\n") as file:
-            file.writelines(pieces)
-        return
-    part = f"{path}.{os.getpid()}.part"
-    remove(part)
+    device = os.path.exists(path) and not os.path.isfile(path)
+    part = path if device else f"{path}.{os.getpid()}.part"
     with suppress(OSError):     # a folder that can't be listed
         sweep(os.path.dirname(path), of=f"{os.path.basename(path)}.")
     try:
-        with open(part, "x", encoding="utf-8", errors="surrogateescape", newline="\n",
-                  opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        with open(part, "w" if device else "x", encoding="utf-8", errors="surrogateescape",
+                  newline="\n", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
             file.writelines(pieces)
-        os.chmod(part, mode)
-        os.replace(part, path)
+        if not device:
+            os.chmod(part, mode)
+            os.replace(part, path)
     finally:
-        remove(part)
+        if not device:
+            remove(part)
+
+
+def _file_text(path: str, encoding: str = "utf-8-sig", errors: str = "strict") -> str | None:
+    """A file's text with its line ends, without a byte order mark; None where there is no file."""
+    try:
+        with open(path, encoding=encoding, errors=errors, newline="") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
 
 
 # --- formats ---
@@ -11184,25 +11187,23 @@ def import_from(hippo: Hippocampus, path: str, *, format: str | None = None,
                                   clock=hippo.clock) as copy:
                 return import_from(copy, path, format=format, scope=scope, progress=progress,
                                    own_scopes=own_scopes, again=again)
-    counts, told, intakes = dict[str, int](), list[Verdict](), dict[str, _Intake]()
+    counts, told = dict[str, int](), list[Verdict]()
+    intake = _Intake(hippo, scope or GLOBAL, own_scopes, again)
     session, hippo.session_id = hippo.session_id, None  # it was not said in this session
     try:
-        for one in _taken(intakes, path, format, lambda name: _Intake(
-                hippo, name, scope or GLOBAL, own_scopes, again)):
+        for one in _taken(intake, path, format):
             counts[one.action] = counts.get(one.action, 0) + 1
             told += [one] * (len(told) < 1_000)
             if progress:
                 progress(sum(counts.values()), one.text)
     finally:
         hippo.session_id = session
-    return Imported((*intakes,), counts, tuple(told))
+    return Imported((*intake.formats,), counts, tuple(told))
 
 
-def _taken(intakes: dict[str, _Intake], path: str, named: str | None,
-           made: Callable[[str], _Intake]) -> Iterator[Verdict]:
+def _taken(intake: _Intake, path: str, named: str | None) -> Iterator[Verdict]:
     """The verdicts on a file, or on the files of a folder and those that are gone from it."""
-    folder = os.path.isdir(path)
-    inside = os.path.join(os.path.abspath(path), "") if folder else path
+    folder, inside = os.path.isdir(path), os.path.join(os.path.abspath(path), "")
     for one in [*files_in(path)] if folder else [path]:     # all or, over the limit, none
         try:
             _require(bool(named) or not folder or os.path.getsize(one) > 0,
@@ -11212,22 +11213,19 @@ def _taken(intakes: dict[str, _Intake], path: str, named: str | None,
             name = named or next((name for name, row in FORMATS.items() if row.fits(source)), "")
             _require(bool(name), f"{one!r} holds nothing that can be read as a memory; name its "
                      f"--format: {', '.join(FORMATS)}")
-            intake = intakes[name] = intakes.get(name) or made(name)
+            intake.name, intake.formats[name] = name, None
             yield from FORMATS[name].take(intake, source)
         except (InvalidInput, NotFound, OSError) as error:
             if not folder:
                 raise
             yield Verdict("skipped", None, one, str(error))
-    if folder:                          # a format may have lost its last file
-        intakes |= {name: made(name) for name, row in FORMATS.items()
-                    if row.notes is None and name not in intakes}
-    for intake in intakes.values():
-        for lost in [*intake.taken]:
-            if lost.startswith(inside) and not os.path.lexists(lost):
-                with intake.hippo.writing():
-                    intake.look()
-                    told = [*intake.file(lost, [])]
-                yield from told
+    for name, lost in [*intake.taken] if folder else ():
+        if lost.startswith(inside) and not os.path.lexists(lost):
+            intake.name = name
+            with intake.hippo.writing():
+                intake.look()
+                told = [*intake.file(lost, [])]
+            yield from told
 
 
 def _refuse_own(path: str) -> None:
@@ -11698,8 +11696,8 @@ _TRAILING = Regex(rf"({_STRING})|,(?=\s*[}}\]])", re.S)
 _TO_COMMA = Regex(r"(?:\s|//[^\n]*|/\*.*?\*/)*", re.S)
 _SKIPPED = Regex(r"[\s:,]*")
 _OPEN, _CLOSE = "<!-- BEGIN realmemory -->", "<!-- END realmemory -->"
-_OWN_TABLE = (r"^[ \t]*\[\[?[ \t]*mcp_servers[ \t]*\.[ \t]*[\"']?realmemory[\"']?[ \t]*[].][^\n]*"
-              r"(?:\n(?![ \t]*\[)[^\n]*)*")
+_OWN_TABLES = Regex(r"^(?=((?:[ \t]*\[\[?[ \t]*mcp_servers[ \t]*\.[ \t]*[\"']?realmemory[\"']?[ \t]"
+                    r"*[].][^\n]*(?:\n(?![ \t]*\[)[^\n]*)*\n?)+))", re.M)   # from each of them on
 _EMPTY = "{\n}\n"                   # what a new JSON file grows from
 
 
@@ -11802,14 +11800,13 @@ def block_span(source: str, what: str) -> tuple[int, int] | None:
                  f"its block is to stand once between {_OPEN} and {_CLOSE}: put back the line that "
                  "is missing, or take the block out")
         return (marks[0].start(), marks[1].end()) if marks else None
-    others, runs = _other_tables(source), [*re.finditer(_OWN_TABLE, source, re.M)]
-    for first, last in ((one, other) for i, one in enumerate(runs) for other in runs[i:][::-1]):
+    others = _other_tables(source)
+    for match in _OWN_TABLES.finditer(source):
         # Comments before the next table are that one's; a line in a text of several is no table.
-        own = re.sub(r"(\s*\n[ \t]*#[^\n]*|\s)+\Z", "", source[first.start():last.end()])
-        end = first.start() + len(own)
+        end = match.start() + len(re.sub(r"(\s*\n[ \t]*#[^\n]*|\s)+\Z", "", match[1]))
         with suppress(InvalidInput):
-            if _other_tables(source[:first.start()] + source[end:]) == others:
-                return first.start(), end
+            if _other_tables(source[:match.start()] + source[end:]) == others:
+                return match.start(), end
     return None
 
 
@@ -12096,13 +12093,6 @@ def _alone_in(folder: str) -> Iterator[None]:
         raise StoreError(f"{path!r} can't be locked ({error}); try again") from error
 
 
-def _file_text(path: str, encoding: str = "utf-8-sig") -> str | None:
-    """A file's text with its line ends, without a byte order mark; None where there is no file."""
-    try:
-        with open(path, encoding=encoding, newline="") as file:
-            return file.read()
-    except FileNotFoundError:
-        return None
 
 
 def _keep_copy(folder: str, path: str) -> None:
