@@ -10350,14 +10350,11 @@ class Source(Record):
                 while len(rest) == LINE_BYTES and rest[-1:] != b"\n":
                     rest = file.readline(LINE_BYTES)
                 if line.strip():
-                    try:
-                        _require(rest is line, f"it is longer than {LINE_BYTES:,} bytes, the limit")
-                        yield f"line {n}", _json_of(line)
-                    except InvalidInput as error:
-                        yield f"line {n}", error
+                    yield f"line {n}", _json_of(line) if rest is line else InvalidInput(
+                        f"it is longer than {LINE_BYTES:,} bytes, the limit")
 
     def first(self) -> dict[str, Any]:
-        """The first row that is one."""
+        """The first row, where that is one."""
         row = next((row for _, row in self.rows()), None)
         return row if isinstance(row, dict) else {}
 
@@ -10373,7 +10370,7 @@ class Source(Record):
 
 
 def _json_of(text: str | bytes, what: str = "it") -> Any:
-    """What a JSON text says, None for no JSON; InvalidInput for what is nested too deep."""
+    """What a JSON text says, None for no JSON; an InvalidInput of what is nested too deep."""
     text = text if isinstance(text, str) else text.decode("utf-8-sig", "replace")
     with suppress(RecursionError):
         try:
@@ -10382,7 +10379,7 @@ def _json_of(text: str | bytes, what: str = "it") -> Any:
             return None
         if text.count("[") + text.count("{") < 100 or _shallow(found):
             return found
-    raise InvalidInput(f"{what} is nested more than a hundred deep")
+    return InvalidInput(f"{what} is nested more than a hundred deep")
 
 
 def source_of(path: str) -> Source:
@@ -10391,10 +10388,7 @@ def source_of(path: str) -> Source:
         raise NotFound(f"there is no regular file and no folder {_shown(path, 500)}")
     size = os.path.getsize(path)
     with open(path, "rb") as file:
-        first = None
-        with suppress(InvalidInput):    # a line alone is skipped
-            first = _json_of(file.readline(LINE_BYTES))
-        more = file.read(1)
+        first, more = _json_of(file.readline(LINE_BYTES)), file.read(1)
         lined = path.lower().endswith((".jsonl", ".ndjson")) or isinstance(first, dict) and more
         _require(size <= (IMPORT_BYTES if lined else WHOLE_BYTES),
                  f"{path!r} has {size:,} bytes; split it")
@@ -10405,8 +10399,10 @@ def source_of(path: str) -> Source:
     wide = raw[:2] in (b"\xff\xfe", b"\xfe\xff")
     _require(wide or b"\0" not in raw[:65_536], f"{path!r} is no text")
     text = raw.decode("utf-16" if wide else "utf-8-sig", "replace").replace("\r\n", "\n")
-    return Source(path, text, _json_of(
-        text, repr(path)) if text.lstrip()[:1] in ("{", "[", '"') else None)
+    data = _json_of(text, repr(path)) if text.lstrip()[:1] in ("{", "[", '"') else None
+    if isinstance(data, InvalidInput):
+        raise data
+    return Source(path, text, data)
 
 
 def files_in(folder: str) -> Iterator[str]:
@@ -10531,16 +10527,16 @@ def _prose(source: Source, *tags: str, small: bool = True, marked: bool = True
 
 def _claude(source: Source) -> Iterator[tuple[str, Any]]:
     """A file of Claude's auto-memory as one note; of its index what that says by itself."""
-    (front, body), cited = source.front(), {"source_url": f"file:{os.path.abspath(source.path)}"}
     if os.path.basename(source.path) == "MEMORY.md":
-        own = re.sub(r"(?m)^\s*- \[[^\]\n]*\]\([^)\n]*\.md\).*$", "", source.text)
-        yield from ((one_line(text, 60), {"text": text, **cited})
-                    for *_, text in passages(own, small=True))
+        yield from _prose(source._replace(text=re.sub(
+            r"(?m)^[ \t]*- \[[^\]\n]*\]\([^)\n]*\.md\).*$", "", source.text)))
         return
+    front, body = source.front()
     body, told, sort = body.strip(), front.get("description", ""), front.get("type", "")
     if "realmemory" not in front and told not in body:
         body = f"{told}\n{body}".strip()
-    yield source.path, {"text": body, "tags": (sort,) * bool(sort), **cited,
+    yield source.path, {"text": body, "tags": (sort,) * bool(sort),
+                        "source_url": f"file:{os.path.abspath(source.path)}",
                         "kind": "procedural" if sort == "feedback" else "semantic"}
 
 
@@ -10773,8 +10769,18 @@ def own_lines(hippo: Hippocampus, scopes: Sequence[int]) -> Iterator[dict[str, A
                    "aliases": [row[0] for row in names]}
         for ident in sorted(ids):
             row = store.traces([ident])[ident]
-            yield {"type": "trace", "id": ident, **places[row["scope_id"]], **_own_trace(
-                row, store.rows(_SQL_VARIANTS, ident), ids)}
+            told = {name: row[name] for name in _COLUMNS
+                    if row[name] not in (None, _DEFAULTS.get(name))}
+            told |= {name: row[name] for name in ("prev_id", "gist_id", "superseded_by")
+                     if row[name] in ids}
+            told |= {name: json.loads(row[name]) for name in ("tags", "meta") if row[name]}
+            if isinstance(told.get("meta", {}).get("sources"), list):
+                told["meta"]["sources"] = [one for one in told["meta"]["sources"] if one in ids]
+            for one in map(dict, store.rows(_SQL_VARIANTS, ident)):
+                if cue := one["origin"] == CUE:     # turn_id: the traces that came back for it
+                    one["turn_id"] = [i for i in json.loads(one["turn_id"] or "[]") if i in ids]
+                told.setdefault("cues" if cue else "variants", []).append(one)
+            yield {"type": "trace", "id": ident, **places[row["scope_id"]], **told}
         for row in store.rows("SELECT * FROM links ORDER BY src, dst"):
             if {row["src"], row["dst"]} <= ids:
                 yield {"type": "link", **dict(row)}
@@ -10786,29 +10792,13 @@ def own_lines(hippo: Hippocampus, scopes: Sequence[int]) -> Iterator[dict[str, A
                        **({"edits": edits} if edits else {})}
 
 
-def _own_trace(row: sqlite3.Row, variants: Iterable[sqlite3.Row],
-               ids: Collection[int]) -> dict[str, Any]:
-    told = {name: row[name] for name in _COLUMNS if row[name] not in (None, _DEFAULTS.get(name))}
-    told |= {name: row[name] for name in ("prev_id", "gist_id", "superseded_by")
-             if row[name] in ids}
-    told |= {name: json.loads(row[name]) for name in ("tags", "meta") if row[name]}
-    if isinstance(told.get("meta", {}).get("sources"), list):
-        told["meta"]["sources"] = [one for one in told["meta"]["sources"] if one in ids]
-    for one in map(dict, variants):
-        if one["origin"] == CUE:        # its turn_id names the traces that came back for it
-            one["turn_id"] = [i for i in json.loads(one["turn_id"] or "[]") if i in ids]
-        told.setdefault("cues" if one["origin"] == CUE else "variants", []).append(one)
-    return told
-
-
 class _OwnIntake:
     """Takes realMemory's own JSONL in: traces by their uid, each reference to where it is now."""
 
     def __init__(self, intake: _Intake, source: Source) -> None:
         self.hippo, self.store, self.gone = intake.hippo, intake.store, intake.gone
         self.scope = None if intake.own_scopes else intake.scope
-        to, self.seen = source.first().get("read_to"), tuple[int, ...]()
-        self.read_to = to if isinstance(to, int) else 0
+        self.seen = tuple[int, ...]()
         self.uids = {row["uid"] for _, row in source.rows() if isinstance(row, dict)
                      and type(row.get("uid")) is int and 0 <= row["uid"] < 1 << 63}
         self.placed: dict[int, tuple[int, int]] = {}    # id there: id and scope here
@@ -10960,16 +10950,6 @@ class _OwnIntake:
             self.store.run_many(_SQL_ADD_EDIT, [(*one, *where) for one in edits])
         return Verdict("create", None, said)
 
-    def finish(self) -> None:
-        """Sleep goes on where it was in the other store; a model makes its vectors."""
-        read = [here for there, (here, _) in self.placed.items() if there <= self.read_to]
-        with self.hippo.writing():
-            to = self.store.mark("learned_to")
-            if read and not self.store.row(f"SELECT 1 {SQL_UNREAD} AND uid NOT {SQL_IN}", to,
-                                           to_json([*self.uids])):
-                self.store.set_meta("learned_to", max(to, *read))
-        if model := self.hippo.model():
-            self.hippo._embed_missing(model)
 
 
 def one_key(store: TraceStore, ident: int) -> None:
@@ -10984,30 +10964,36 @@ def one_key(store: TraceStore, ident: int) -> None:
             [(valid_from(rows[-1]), rows[-1]["id"], row["id"]) for row in rows[:-1]])
 
 
-_STEPS: dict[Callable[[_OwnIntake, dict[str, Any]], Verdict | None], str] = {   # type of its lines
-    _OwnIntake.add_scope: "scope", _OwnIntake.add_trace: "trace", _OwnIntake.settle: "trace",
-    _OwnIntake.add_link: "link", _OwnIntake.add_block: "block"}
 
 
 def _take_own(intake: _Intake, source: Source) -> Iterator[Verdict]:
     own = _OwnIntake(intake, source)
     yield from (_skipped(where, row if isinstance(row, InvalidInput) else InvalidInput(
         "it is no JSON object")) for where, row in source.rows() if not isinstance(row, dict))
-    for step, kind in _STEPS.items():
+    for kind, step in (("scope", own.add_scope), ("trace", own.add_trace), ("trace", own.settle),
+                       ("link", own.add_link), ("block", own.add_block)):
         rows = ((where, row) for where, row in source.rows()
                 if isinstance(row, dict) and row.get("type") == kind)
         while batch := [*islice(rows, NOTES_AT_ONCE)]:
-            told = list[Verdict | None]()
+            told: list[Any] = []
             with nullcontext() if kind == "block" else intake.hippo.writing():
                 if kind != "block":
                     own.look()
                 for where, row in batch:
                     try:
-                        told.append(step(own, row))
+                        told.append(step(row))
                     except _WRONG as error:
                         told.append(_skipped(where, error))
             yield from filter(None, told)
-    own.finish()
+    store, hippo, to = intake.store, intake.hippo, source.first().get("read_to")
+    read = [here for there, (here, _) in own.placed.items() if isinstance(to, int) and there <= to]
+    with hippo.writing():               # sleep goes on where it was in the other store
+        done = store.mark("learned_to")
+        if read and not store.row(f"SELECT 1 {SQL_UNREAD} AND uid NOT {SQL_IN}", done,
+                                  to_json([*own.uids])):
+            store.set_meta("learned_to", max(done, *read))
+    if model := hippo.model():
+        hippo._embed_missing(model)
 
 
 # --- writers ---
@@ -11277,7 +11263,9 @@ def move(hippo: Hippocampus, memory_id: int, to: str) -> tuple[int, ...]:
         store, now, row = hippo.store, hippo.clock(), hippo._row(memory_id)
         hippo._refuse_turn(row)
         scope = store.scope_id(clean(to), create=True) or 1
-        ids, beside = [store.head(row["id"])] * (scope != row["scope_id"]), set[int]()
+        if scope == row["scope_id"]:
+            return ()
+        ids, beside = [store.head(row["id"])], set[int]()
         for ident in ids:               # the list grows by what each superseded
             ids += [old[0] for old in store.rows("SELECT id FROM traces WHERE superseded_by = ?",
                                                  ident) if old[0] not in ids]
@@ -11287,9 +11275,8 @@ def move(hippo: Hippocampus, memory_id: int, to: str) -> tuple[int, ...]:
         for ident in ids:
             for sql in _CUT:
                 store.run(sql, id=ident, scope=scope, ids=to_json(ids))
-        for ident in ids[:1]:
-            one_key(store, ident)
-            store.event(now, "move", scope, ident, {"from": row["scope_id"], "ids": ids})
+        one_key(store, ids[0])
+        store.event(now, "move", scope, ids[0], {"from": row["scope_id"], "ids": ids})
         for one in store.traces({*ids, *beside}).values():
             store.add_pointers(now, "reindex", one["scope_id"], one["id"], store.pointers_of(one))
         return tuple(sorted(ids))
@@ -11695,7 +11682,7 @@ _COMMENT = Regex(rf"({_STRING})|//[^\n]*|/\*.*?\*/", re.S)
 _TRAILING = Regex(rf"({_STRING})|,(?=\s*[}}\]])", re.S)
 _TO_COMMA = Regex(r"(?:\s|//[^\n]*|/\*.*?\*/)*", re.S)
 _SKIPPED = Regex(r"[\s:,]*")
-_OPEN, _CLOSE = "<!-- BEGIN realmemory -->", "<!-- END realmemory -->"
+_OPEN, _CLOSE = (f"{mark} -->" for mark in FENCE)
 _OWN_TABLES = Regex(r"^(?=((?:[ \t]*\[\[?[ \t]*mcp_servers[ \t]*\.[ \t]*[\"']?realmemory[\"']?[ \t]"
                     r"*[].][^\n]*(?:\n(?![ \t]*\[)[^\n]*)*\n?)+))", re.M)   # from each of them on
 _EMPTY = "{\n}\n"                   # what a new JSON file grows from
@@ -11731,18 +11718,15 @@ def jsonc(source: str) -> _Node:
     """
     plain = source
     try:
-        with suppress(ValueError):      # most files are plain JSON, and some have megabytes
-            return _root(source)
-        for noise in (_COMMENT, _TRAILING):
-            plain = noise.sub(lambda match: match[1] or re.sub(r"\S", " ", match[0]), plain)
-        return _root(plain)
+        try:                            # most files are plain JSON, and some have megabytes
+            json.loads(plain, strict=False)
+        except ValueError:
+            for noise in (_COMMENT, _TRAILING):
+                plain = noise.sub(lambda match: match[1] or re.sub(r"\S", " ", match[0]), plain)
+            json.loads(plain, strict=False)
+        return _Node(plain, len(plain) - len(plain.lstrip()))
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"it is not JSON: {error}") from None
-
-
-def _root(plain: str) -> _Node:
-    json.loads(plain, strict=False)     # nothing stands after it
-    return _Node(plain, len(plain) - len(plain.lstrip()))
 
 
 def inserted(source: str, node: _Node, key: str | None, value: object) -> str:
@@ -11771,10 +11755,8 @@ def removed(source: str, node: _Node, key: str | int) -> str:
     if source[comma] == ",":
         return source[:begin] + source[end:comma] + source[comma + 1:]
     before = max((part.end for part in parts.values() if part.end <= begin), default=0)
-    if before:                          # the last part: the comma before it goes too
-        comma = _TO_COMMA.match(source, before).end()
-        return source[:comma] + source[comma + 1:begin] + source[end:]
-    return source[:begin] + source[end:]
+    comma = _TO_COMMA.match(source, before).end() if before else begin      # of the last the one
+    return source[:comma] + source[comma + 1:begin] + source[end:]          # before it goes, too
 
 
 def _other_tables(source: str) -> dict[str, Any]:
@@ -11818,10 +11800,8 @@ def with_block(source: str, what: str, block: str) -> str:
         before, after = source[:span[0]], source[span[1]:]
         return before + block + after if block else before.removesuffix(
             newline * (1 + (not after))) + after.removeprefix(newline)
-    if not block:
-        return source
     torn = bool(source) and not source.endswith(newline)    # its last line has no end, nor has ours
-    return source + newline * (bool(source) + torn) + block + newline * (not torn)
+    return source + (newline * (bool(source) + torn) + block + newline * (not torn)) * bool(block)
 
 
 def _shell(argv: list[str]) -> str:
@@ -11878,14 +11858,13 @@ def client_edits(client: str, scope: str, folder: str, home: Sequence[str] = ()
             continue
         edits = found.setdefault(client_path(file, folder), [])
         place, _, flag = place.partition("=")
-        path = tuple(place.split("."))
+        path = () if place == "-" else (*place.split("."), "realmemory")
         if what in _HOOK_SHAPES:
-            edits += [_Edit("item", (*path, theirs), _HOOK_SHAPES[what](
+            edits += [_Edit("item", (*path[:-1], theirs), _HOOK_SHAPES[what](
                 hook_command(ours, client, home))) for ours, theirs in row.calls().items()]
         else:
-            edits.append(_Edit(what, path, json.loads(flag)) if flag else _Edit(
-                what, () if place == "-" else (*path, "realmemory"),
-                _SHAPES[what](_serve_command(home))))
+            edits.append(_Edit(what, path[:-1], json.loads(flag)) if flag else _Edit(
+                what, path, _SHAPES[what](_serve_command(home))))
     return found
 
 
@@ -11895,11 +11874,11 @@ _MOVED = {"~/.claude.json": "CLAUDE_CONFIG_DIR", "~/.claude": "CLAUDE_CONFIG_DIR
 
 def client_path(file: str, folder: str) -> str:
     """Where a file of the table lies on this machine."""
-    app = {"darwin": "~/Library/Application Support",
-           "win32": os.environ.get("APPDATA") or "~/AppData/Roaming"}
     if sys.platform == "win32":
         file = file.replace("~/.config/zed", "{app}/Zed")
-    file = file.replace("{app}", app.get(sys.platform, "~/.config"))
+    file = file.replace("{app}", {
+        "darwin": "~/Library/Application Support", "win32": os.environ.get(
+            "APPDATA") or "~/AppData/Roaming"}.get(sys.platform, "~/.config"))
     for prefix, variable in _MOVED.items():
         if (moved := os.environ.get(variable)) and (file + "/").startswith(prefix + "/"):
             file = os.path.join(moved, file[len(prefix) + 1:] or os.path.basename(file))
@@ -11933,7 +11912,9 @@ def _own_hooks(node: _Node) -> list[tuple[_Node, int, list[Any]]]:
 
 
 def put_in(source: str, edit: _Edit, memo: dict[str, Any]) -> str:
-    """The text of a JSON file with an edit; what had to be made for it goes to the memo."""
+    """A file's text with an edit; what had to be made for it in JSON goes to the memo."""
+    if not edit.path:
+        return with_block(source, edit.what, edit.value)
     node, rest = _at(source, edit.path)
     item, value, depth = edit.what == "item", edit.value, len(edit.path)
     if not rest:
@@ -11956,7 +11937,9 @@ def put_in(source: str, edit: _Edit, memo: dict[str, Any]) -> str:
 
 
 def taken_out(source: str, edit: _Edit, memo: Mapping[str, Any]) -> str:
-    """The text of a JSON file without what `put_in` wrote."""
+    """A file's text without what `put_in` wrote."""
+    if not edit.path:
+        return with_block(source, edit.what, "")
     node, rest = _at(source, edit.path)
     if edit.what == "item" and not rest:
         for group, at, _ in _own_hooks(node):
@@ -11976,9 +11959,7 @@ def _is_blank(text: str | None) -> bool:
 
 def wired(source: str | None, edits: Sequence[_Edit], memo: dict[str, Any]) -> str:
     """A file's text with the edits in it; None stands for no file."""
-    if not edits[0].path:
-        return with_block(source or "", edits[0].what, edits[0].value)
-    text = source if source and not _is_blank(source) else _EMPTY
+    text = _EMPTY if edits[0].path and _is_blank(source) else source or ""
     for edit in edits:
         text = put_in(text, edit, memo)
     return text
@@ -11990,7 +11971,7 @@ def unwired(source: str, edits: Sequence[_Edit], memo: Mapping[str, Any]) -> str
         return source
     text = source
     for edit in edits:
-        text = taken_out(text, edit, memo) if edit.path else with_block(text, edit.what, "")
+        text = taken_out(text, edit, memo)
     flags = {edit.path: edit.value for edit in edits if edit.what == "flag"}
     for path in reversed(memo["made"]):
         node, rest = _at(text, path)
@@ -12057,7 +12038,10 @@ def wire(client: str, scope: str, folder: str, brain: str, *, out: bool = False,
         sweep(copies)
         for path, before, after, _ in plan:
             if before not in (None, after):
-                _keep_copy(copies, path)
+                name = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{os.path.basename(path)}"
+                _write_file(os.path.join(copies, name), [_file_text(path, "utf-8") or ""])
+        for name in sorted(os.listdir(copies))[:-41]:       # the newest forty stay, and the lock
+            os.unlink(os.path.join(copies, name))
         notes = {path: memo for path, memo in notes.items() if memo["by"]}
         # The notes are there first and go last, so that a kill leaves a way back.
         plan.insert(len(plan) * out, (notes_file, kept, json.dumps(
@@ -12093,15 +12077,6 @@ def _alone_in(folder: str) -> Iterator[None]:
         raise StoreError(f"{path!r} can't be locked ({error}); try again") from error
 
 
-
-
-def _keep_copy(folder: str, path: str) -> None:
-    """A dated copy of a client's file; the newest forty stay."""
-    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
-    _write_file(os.path.join(folder, f"{stamp}-{os.path.basename(path)}"),
-                [_file_text(path, "utf-8") or ""])
-    for name in sorted(os.listdir(folder))[:-41]:       # the last is the lock
-        os.unlink(os.path.join(folder, name))
 
 
 def _write_text(path: str, before: str | None, after: str | None, made: Sequence[str]) -> None:
