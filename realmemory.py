@@ -10951,7 +10951,6 @@ class _OwnIntake:
         return Verdict("create", None, said)
 
 
-
 def one_key(store: TraceStore, ident: int) -> None:
     """Of the live traces under a trace's key the latest stays, the others become its history."""
     rows = store.rows(
@@ -10962,8 +10961,6 @@ def one_key(store: TraceStore, ident: int) -> None:
         store.supersede(
             "UPDATE traces SET valid_to = ?, superseded_by = ?, pinned = 0 WHERE id = ?",
             [(valid_from(rows[-1]), rows[-1]["id"], row["id"]) for row in rows[:-1]])
-
-
 
 
 def _take_own(intake: _Intake, source: Source) -> Iterator[Verdict]:
@@ -12075,8 +12072,6 @@ def _alone_in(folder: str) -> Iterator[None]:
             yield
     except sqlite3.Error as error:
         raise StoreError(f"{path!r} can't be locked ({error}); try again") from error
-
-
 
 
 def _write_text(path: str, before: str | None, after: str | None, made: Sequence[str]) -> None:
