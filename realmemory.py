@@ -7629,9 +7629,9 @@ class CoreMemory:
         """The blocks as a Letta agent file, version 2."""
         rows: list[dict[str, Any]] = []
         for label, block in self.blocks().items():
-            about, row = dict(block.metadata), block._asdict()
+            about = dict(block.metadata)
             extra = about.pop("letta") if isinstance(about.get("letta"), dict) else {}
-            rows.append({"id": f"block-{label}", **extra, **row, "metadata": about})
+            rows.append({"id": f"block-{label}", **extra, **block._asdict(), "metadata": about})
             del rows[-1]["scope"]
         agent = {"id": "agent-0", "name": name, "block_ids": [row["id"] for row in rows],
                  "in_context_message_ids": [], "messages": [], "tool_ids": []}
@@ -10716,18 +10716,17 @@ def _take_notes(intake: _Intake, source: Source) -> Iterator[Verdict]:
 
 def _take_blocks(intake: _Intake, source: Source) -> Iterator[Verdict]:
     core = CoreMemory(intake.hippo, intake.scope)
-    before = core.blocks()
-    rows = agent_blocks(source.data)
-    gone = [row for row in rows if row.get("value") and intake.gone(
-        *names_of(None, clean(str(row["value"]))))]
-    yield from (Verdict("forgotten", None, f"block {row['label']}") for row in gone)
-    kept = [row for row in rows if row not in gone]
-    for label, said in core.take_in({"blocks": kept}).items() if kept else ():
-        old, why = before.get(label), [said.removeprefix("imported").lstrip("; ")]
+    for row in agent_blocks(source.data):
+        label, old = str(row.get("label")), core.blocks().get(str(row.get("label")))
+        if row.get("value") and intake.gone(*names_of(None, clean(str(row["value"])))):
+            yield Verdict("forgotten", None, f"block {label}")
+            continue
+        said = core.take_in({"blocks": [row]})[label]
         action = "skipped" if not said.startswith("imported") else (
-            "known" if old == (new := core.blocks()[label]) else
+            "known" if old == (new := core[label]) else
             "revised" if old and old.value not in ("", new.value) else "create")
-        why += [f"core.undo({label!r}) brings back what stood there"] * (action == "revised")
+        why = [said.removeprefix("imported").lstrip("; "), f"core.undo({label!r}) brings back what "
+               "stood there" * (action == "revised")]
         yield Verdict(action, None, f"block {label}", "; ".join(filter(None, why)))
 
 
@@ -11052,8 +11051,7 @@ def _write_folder(folder: str, files: dict[str, str]) -> None:
     files those whose front matter says that they are ours."""
     os.makedirs(folder, mode=0o700, exist_ok=True)
     index = os.path.join(folder, "MEMORY.md")
-    kept = _file_text(index, "utf-8", "surrogateescape") or ""
-    before, _, rest = kept.partition(FENCE[0])
+    before, _, rest = (_file_text(index, "utf-8", "surrogateescape") or "").partition(FENCE[0])
     _require(not rest or FENCE[1] in rest, f"{index!r} has {FENCE[0]!r} without its end; mend it")
     files["MEMORY.md"] = before + "\n" * (before[-1:] not in ("", "\n")) + files[
         "MEMORY.md"] + rest.partition(FENCE[1])[2].partition("\n")[2]
@@ -11679,7 +11677,7 @@ _COMMENT = Regex(rf"({_STRING})|//[^\n]*|/\*.*?\*/", re.S)
 _TRAILING = Regex(rf"({_STRING})|,(?=\s*[}}\]])", re.S)
 _TO_COMMA = Regex(r"(?:\s|//[^\n]*|/\*.*?\*/)*", re.S)
 _SKIPPED = Regex(r"[\s:,]*")
-_OPEN, _CLOSE = (f"{mark} -->" for mark in FENCE)
+_OPEN, _CLOSE = map("{} -->".format, FENCE)
 _OWN_TABLES = Regex(r"^(?=((?:[ \t]*\[\[?[ \t]*mcp_servers[ \t]*\.[ \t]*[\"']?realmemory[\"']?[ \t]"
                     r"*[].][^\n]*(?:\n(?![ \t]*\[)[^\n]*)*\n?)+))", re.M)   # from each of them on
 _EMPTY = "{\n}\n"                   # what a new JSON file grows from
