@@ -8921,9 +8921,9 @@ _VERSIONS = """WITH file AS (SELECT * FROM blocks WHERE scope_id = :scope
     UNION SELECT before FROM block_edits JOIN file ON file.id = block_id"""
 _FILES, _FOLDER_SIZE = "/memories", "4K"        # the size that most file systems give a folder
 PATH_CHARS, PATH_DEPTH = 1_024, 32              # of a path: each folder is a row
-_FILE_COMMANDS = {"view": "path", "create": "path file_text", "str_replace": "path old_str new_str",
-                  "insert": "path insert_line insert_text", "delete": "path",
-                  "rename": "old_path new_path"}
+_FILE_COMMANDS = {
+    "view": "path view_range", "create": "path file_text", "str_replace": "path old_str new_str",
+    "insert": "path insert_line insert_text", "delete": "path", "rename": "old_path new_path"}
 
 
 def _head(value: object) -> str:
@@ -8938,8 +8938,8 @@ def _file_path(path: str) -> str:
     '/memories/a/c'
     """
     from posixpath import normpath
-    _require(isinstance(path, str) and path.startswith(_FILES),
-             f"Path must start with {_FILES}, got: {_head(path)}")
+    _require(isinstance(path, str), f"path={_shown(path)} is no text")
+    _require(path.startswith(_FILES), f"Path must start with {_FILES}, got: {_head(path)}")
     found = normpath(f"{_FILES}/{path[len(_FILES):]}")
     _require(f"{found}/".startswith(f"{_FILES}/"), f"Path {_head(path)} would escape {_FILES} "
              "directory")
@@ -8989,19 +8989,12 @@ class MemoryFiles:
     def call(self, command: Mapping[str, Any]) -> str:
         """The reply to {"command": "view", "path": ...}; raises InvalidInput or NotFound with the
         contract's text."""
-        told: dict[str, Any] = {}
         try:
             _require(isinstance(command, Mapping), f"command={_shown(command)} is no object")
             name: Any = command.get("command")
             _require(isinstance(name, str) and name in _FILE_COMMANDS,
                      f"Unknown command: {_head(name)}")
-            for field in _FILE_COMMANDS[name].split():
-                value = told[field] = command.get(field)
-                _require(type(value) is (int if field == "insert_line" else str),
-                         f"{name}: {field}={_shown(value)} is missing or of the wrong type")
-            if name == "view":
-                told["view_range"] = command.get("view_range")
-            return str(getattr(self, name)(**told))
+            return str(getattr(self, name)(*map(command.get, _FILE_COMMANDS[name].split())))
         except RealMemoryError as error:
             if self.failure is None:
                 raise
@@ -9040,9 +9033,9 @@ class MemoryFiles:
 
     def str_replace(self, path: str, old_str: str, new_str: str) -> str:
         """Replace the one place where a text stands; the lines around it."""
+        _require(isinstance(old_str, str) and isinstance(new_str, str),
+                 f"old_str={_shown(old_str)} and new_str={_shown(new_str)} are texts")
         with self._editing(path) as (blocks, at, text):
-            _require(isinstance(old_str, str) and isinstance(new_str, str),
-                     f"old_str={_shown(old_str)} and new_str={_shown(new_str)} are texts")
             places = places_of(old_str, text)
             _require(bool(places), f"No replacement was performed, old_str `{_head(old_str)}` did "
                      f"not appear verbatim in {path}.")
@@ -9057,12 +9050,12 @@ class MemoryFiles:
 
     def insert(self, path: str, insert_line: int, insert_text: str) -> str:
         """Insert text after a line, 0 for the start."""
+        _require(type(insert_line) is int and isinstance(insert_text, str), f"insert_line="
+                 f"{_shown(insert_line)} is a number, insert_text={_shown(insert_text)} a text")
         with self._editing(path) as (blocks, at, text):
             lines = text.removesuffix("\n").split("\n") if text else []
-            _require(isinstance(insert_line, int) and 0 <= insert_line <= len(lines), "Invalid "
-                     f"`insert_line` parameter: {_shown(insert_line)}. It "
-                     f"should be within the range [0, {len(lines)}].")
-            _require(isinstance(insert_text, str), f"insert_text={_shown(insert_text)} is no text")
+            _require(0 <= insert_line <= len(lines), "Invalid `insert_line` parameter: "
+                     f"{_shown(insert_line)}. It should be within the range [0, {len(lines)}].")
             lines.insert(insert_line, insert_text.rstrip("\n"))
             self._save(blocks, at, "\n".join([*lines, *[""] * bool(lines[-1])]) or "\n")
         return f"The file {path} has been edited."
