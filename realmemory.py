@@ -7437,11 +7437,9 @@ def places_of(part: str, text: str) -> list[int]:
     >>> places_of("aa", "aaa\\naa")
     [1, 1, 2]
     """
-    lines, line, seen = [], 1, 0
-    for found in re.finditer(f"(?={re.escape(part)})", text):
-        line, seen = line + text.count("\n", seen, found.start()), found.start()
-        lines.append(line)
-    return lines
+    ends = [end.start() for end in re.finditer("\n", text)]
+    return [1 + bisect_left(ends, place.start())
+            for place in re.finditer(f"(?={re.escape(part)})", text)]
 
 
 class Block(Record):
@@ -8977,14 +8975,14 @@ class MemoryFiles:
             failure = ToolError
 
     is a tool of the SDK's runner.  Secrets are cut out; directive-shaped text is shown under a line
-    that says so.  Every version is kept, a deleted file's too.
+    that says so.  Every version is kept, a deleted file's too: `kept` has them by their paths.
     """
 
     failure: type[Exception] | None = None      # what `call` raises in place of our errors
 
     def __init__(self, hippo: Hippocampus, scope: str | None = None) -> None:
         super().__init__()
-        self.hippo, self._files = hippo, _FileBlocks(hippo, scope)
+        self.hippo, self.kept = hippo, _FileBlocks(hippo, scope)
 
     def call(self, command: Mapping[str, Any]) -> str:
         """The reply to {"command": "view", "path": ...}; raises InvalidInput or NotFound with the
@@ -9002,7 +9000,7 @@ class MemoryFiles:
 
     def view(self, path: str, view_range: Sequence[int] | None = None) -> str:
         """A file with line numbers, or a folder two levels deep without hidden items."""
-        at, blocks = _file_path(path), self._files.blocks()
+        at, blocks = _file_path(path), self.kept.blocks()
         if block := self._there(blocks, at, path):
             lines, first = block.value.split("\n"), 1
             _require(len(lines) < 10**6,
@@ -9050,7 +9048,7 @@ class MemoryFiles:
 
     def insert(self, path: str, insert_line: int, insert_text: str) -> str:
         """Insert text after a line, 0 for the start."""
-        _require(type(insert_line) is int and isinstance(insert_text, str), f"insert_line="
+        _require(type(insert_line) is int and isinstance(insert_text, str), "insert_line="
                  f"{_shown(insert_line)} is a number, insert_text={_shown(insert_text)} a text")
         with self._editing(path) as (blocks, at, text):
             lines = text.removesuffix("\n").split("\n") if text else []
@@ -9065,7 +9063,7 @@ class MemoryFiles:
         at = _file_path(path)
         _require(at != _FILES, f"Cannot delete the {_FILES} directory itself")
         with self.hippo.writing():
-            blocks = self._files.blocks()
+            blocks = self.kept.blocks()
             self._there(blocks, at, path, "")
             self._move(blocks, at)
         return f"Successfully deleted {path}"
@@ -9076,32 +9074,20 @@ class MemoryFiles:
         _require(old != _FILES, f"Cannot rename the {_FILES} directory itself")
         self._make(new, None, f"The destination {new_path} already exists")
         with self.hippo.writing():              # the new folders stay, also where it fails
-            blocks = self._files.blocks()
+            blocks = self.kept.blocks()
             self._there(blocks, old, old_path, "")
             _require(not new.startswith(f"{old}/"), f"{old_path} can't be moved into itself")
             self._move(blocks, old, new)
         return f"Successfully renamed {old_path} to {new_path}"
-
-    def versions(self, path: str) -> list[str]:
-        """The earlier texts of a file, oldest first."""
-        return self._files.edits(_file_path(path))
-
-    def undo(self, path: str) -> str:
-        """The text that a file has again once its deletion, or else its latest edit, is undone."""
-        file = self._files[at := _file_path(path)]
-        if not file.metadata:
-            return self._files.undo(at).value
-        self._make(at, file.value, f"File {path} already exists")
-        return file.value
 
     def forget(self, path: str) -> Forgotten:
         """Remove a file, or a folder with all it holds, and all versions for good, also of what was
         deleted."""
         at = _file_path(path)
         with self.hippo.writing():
-            store, blocks = self.hippo.store, self._files.blocks()
+            store, blocks = self.hippo.store, self.kept.blocks()
             labels = to_json([label for label in blocks if f"{label}/".startswith(f"{at}/")])
-            scope = store.scope_id(self._files.scope)
+            scope = store.scope_id(self.kept.scope)
             texts = [row[0] for row in store.rows(_VERSIONS, scope=scope, labels=labels)]
             kept_out(store, names_of(None, *texts), self.hippo.clock())
             removed = {"blocks": store.run(f"DELETE FROM blocks WHERE scope_id = ? AND label "
@@ -9122,7 +9108,7 @@ class MemoryFiles:
     def _make(self, at: str, text: str | None, taken: str) -> None:
         """Write a file where nothing stands yet (None: only the folders that lead there)."""
         with self.hippo.writing():
-            blocks, names = self._files.blocks(), at.split("/")
+            blocks, names = self.kept.blocks(), at.split("/")
             tree = _tree(blocks)
             _require(at not in tree, taken)
             for parent in ("/".join(names[:n]) for n in range(3, len(names))):
@@ -9146,7 +9132,7 @@ class MemoryFiles:
         """All files, a file's label and its text, in the transaction that writes it anew."""
         at = _file_path(path)
         with self.hippo.writing():
-            blocks = self._files.blocks()
+            blocks = self.kept.blocks()
             block = self._there(blocks, at, path)
             if block is None:
                 raise InvalidInput(f"The path {path} is not a file.")
@@ -9157,9 +9143,9 @@ class MemoryFiles:
         text, old = clean(text), blocks.get(label)
         _require(len(text) <= MAX_TEXT_CHARS, f"{label}: {len(text):,} characters; the limit is "
                  f"{MAX_TEXT_CHARS:,}: split it")
-        blocks[label] = self._files._store(Block(
+        blocks[label] = self.kept._store(Block(
             label, text, "", MAX_TEXT_CHARS, False, {"deleted": 1} if deleted else {},
-            self._files.scope), old)
+            self.kept.scope), old)
         return text
 
 
