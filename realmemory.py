@@ -6715,8 +6715,7 @@ class Hippocampus(_Brain):
             for item in given[start:start + step]:
                 _require(isinstance(item, (str, Mapping)),
                          f"remember_many: {_shown(item)} is neither a text nor a mapping")
-                drafts.append(draft_of(self, **(
-                    {"text": item} if isinstance(item, str) else item)))
+                drafts.append(draft_of(self, **({"text": item} if isinstance(item, str) else item)))
             with self.writing():
                 results += [keyed(self, draft) for draft in drafts]
         return results
@@ -6775,14 +6774,14 @@ class Hippocampus(_Brain):
                          all_scopes, pinned).checked()
         _require(bool(ids) + (what is not None) == 1 or bool(backups and not ids and not what),
                  "forget: give ids, or else a query, an origin, a source, a session or everything")
-        with self.store.reading():
+        with self.store.reading() if dry_run else self.writing():
             _require(all_scopes or not what or self.store.scope_id(what.scope) is not None,
                      f"there is no project {_shown(scope)}; "
                      f"{shell_line(self.store.folder, 'scopes')} lists them")
-            if dry_run:
-                return forget_chosen(self, self._rows(ids, "memory_ids"), what, dry_run=True)[0]
-        with self.writing():
-            gone, blind, texts = forget_chosen(self, self._rows(ids, "memory_ids"), what)
+            gone, blind, texts = forget_chosen(self, self._rows(ids, "memory_ids"), what,
+                                               dry_run=dry_run)
+        if dry_run:
+            return gone
         gone = self.erased(gone, texts)
         if backups:
             failed = self._forget_in_copies(what)
@@ -6805,9 +6804,8 @@ class Hippocampus(_Brain):
         store, failed = self.store, dict[str, str]()
         with store.reading():
             kept = {row[0] for row in store.rows("SELECT uid FROM traces")}
-            uids = {uid for row in store.rows("SELECT data FROM events WHERE op = 'forget' AND "
-                                              "data IS NOT NULL")
-                    for uid in json.loads(row[0]).get("uids", ())} - kept
+            uids = {row[0] for row in store.rows("SELECT value FROM events, json_each(data, "
+                                                 "'$.uids') WHERE op = 'forget'")} - kept
         for path in filter(os.path.exists, kept_copies(store.folder)):
             part = f"{path}.{os.getpid()}.part"
             file = os.path.join(part, Store.FILE)
@@ -6818,8 +6816,7 @@ class Hippocampus(_Brain):
                 with type(self)(TraceStore(part, self.config), self.config, self.clock) as copy:
                     with copy.writing():
                         rows = copy.store.rows(SQL_UIDS, to_json([*uids]))
-                        gone = forget_chosen(copy, {r["id"]: r for r in rows}, what,
-                                             kept=kept)[0]
+                        gone, *_ = forget_chosen(copy, {r["id"]: r for r in rows}, what, kept=kept)
                     sound = copy.store.checkpoint(vacuum=True) and not copy.check()
                     copy.store.run("PRAGMA journal_mode = DELETE")
                 if not sound:
@@ -7231,8 +7228,8 @@ def item_lines(item: Item, *, why: bool = False, limit: int = 2_000, offset: int
     at = next((low.find(word) for word in sorted(focus, key=len, reverse=True) if word in low), 0)
     start = offset or max(0, at - limit // 3)
     text = item.text[start:start + limit] if low else item.text
-    lines = [f"#{item.memory_id} [{', '.join(note for note, holds in notes.items() if holds)}]"]
-    lines += fenced(text)
+    lines = fenced(text, f"#{item.memory_id} [" + ", ".join(
+        note for note, holds in notes.items() if holds) + "]")
     if len(text) < len(item.text):
         after = start + limit if start + limit < len(item.text) else 0
         lines.append(f"  (characters {start:,} to {start + len(text):,} of {len(item.text):,}; go "
@@ -7269,10 +7266,9 @@ def verdict_text(result: WriteResult) -> str:
     head = f"{known} #{result.memory_id}"
     if d.action == "link" and d.target_id is not None:
         head += f", linked to #{d.target_id}"
-    if d.relation in ("update", "contradiction") and d.action == "link":
-        kind = "an update" if d.relation == "update" else "a contradiction"
-        head += (f". It looks like {kind} of #{d.target_id}: if that one no longer holds, revise "
-                 f"#{d.target_id} with this same text")
+        if kind := {"update": "an update", "contradiction": "a contradiction"}.get(d.relation):
+            head += (f". It looks like {kind} of #{d.target_id}: if that one no longer holds, "
+                     f"revise #{d.target_id} with this same text")
     return f"{head} ({d.relation}, novelty {d.novelty:.2f}: {one_line(d.reason, 200)})."
 
 
@@ -7308,9 +7304,8 @@ def _named(given: Mapping[str, Any], names: str) -> dict[str, Any]:
 def _cmd_remember(desk: Desk, given: Mapping[str, Any]) -> Answer:
     project = given.get("project")
     related = desk.visible(given.get("related_ids") or (), project)
-    result = desk.hippo.remember(
-        given["text"], scope=desk.claim(project), related_ids=related,
-        **_named(given, "kind origin speaker when session_id source_url tags force_new"))
+    result = desk.hippo.remember(given["text"], scope=desk.claim(project), related_ids=related, **(
+        _named(given, "kind origin speaker when session_id source_url tags force_new")))
     return Answer(result, verdict_text(result))
 
 
@@ -7318,10 +7313,10 @@ def _cmd_recall(desk: Desk, given: Mapping[str, Any]) -> Answer:
     query, project = given["query"], given.get("project")
     if not given.get("json") and (whole := _shown_by_id(desk, query, project)):
         return Answer(None, whole)
-    packet = desk.hippo.recall(query, scope=desk.scope(project), explain=bool(
-        given.get("why")), **_named(
-            given, "k all_scopes kind tags include_superseded as_of min_confidence"))
-    return Answer(packet, packet_text(packet, why=given.get("why", False)))
+    why = bool(given.get("why"))
+    packet = desk.hippo.recall(query, scope=desk.scope(project), explain=why, **_named(
+        given, "k all_scopes kind tags include_superseded as_of min_confidence"))
+    return Answer(packet, packet_text(packet, why=why))
 
 
 def _shown_by_id(desk: Desk, query: str, project: str | None) -> str | None:
@@ -7464,12 +7459,6 @@ _BLOCK = """SELECT label, value, description, "limit", read_only, metadata, s.na
     WHERE scope_id = ? AND (label GLOB '/memories/*') = ?"""     # the memory tool's files: true
 
 
-def _label_given(label: object) -> None:
-    _require(isinstance(label, str) and re.fullmatch(r"\w[\w ./-]{0,99}", label) is not None
-             and clean(label) == label, f"label={clean(_shown(label))}; give 1 to 100 letters, "
-             "digits, dots, dashes or slashes, and no secret")
-
-
 class CoreMemory:
     """The blocks that are always in a context: those of its scope, and the global ones.
 
@@ -7501,25 +7490,22 @@ class CoreMemory:
     def put(self, label: str, **fields: Any) -> Block:
         """Make a block, or change fields: value, description, limit, read_only, metadata, and the
         scope, this one or global."""
-        _label_given(label)
-        _require(fields.keys() <= set(Block._fields[1:]), f"{label}: there are no fields "
-                 f"{_shown([*fields])}; there are {', '.join(Block._fields[1:])}")
+        _require(fields.keys() <= set(Block._fields[1:]), f"there are no fields {_shown([*fields])}"
+                 f"; there are {', '.join(Block._fields[1:])}")
         return self._write(label, lambda old: old._replace(**fields), made=True)
 
     def append(self, label: str, text: str, *, expected: str | None = None) -> Block:
         """Add a line to a block; with `expected`, only where its value is still this."""
-        _label_given(label)
         _require(isinstance(text, str) and bool(_VISIBLE.search(text)),
-                 f"{label}: the text is blank; give a visible character")
+                 f"text={_shown(text)} is blank; give a visible character")
         return self._write(label, lambda old: old._replace(
             value=f"{old.value}\n{text}" if old.value else text), expected, model=True)
 
     def replace(self, label: str, old_text: str, new_text: str, *,
                 expected: str | None = None) -> Block:
         """Change the one place of a block where `old_text` stands; "" takes it out."""
-        _label_given(label)
         _require(isinstance(old_text, str) and isinstance(new_text, str),
-                 f"{label}: the old and the new text are texts")
+                 "the old and the new text are texts")
 
         def changed(old: Block) -> Block:
             lines = places_of(old_text, old.value) if old_text else []
@@ -7560,7 +7546,9 @@ class CoreMemory:
     def _write(self, label: str, change: Callable[[Block], Block], expected: str | None = None, *,
                model: bool = False, made: bool = False, trusted: bool = False) -> Block:
         """Change a block as it is now, in one transaction; by a `model` not a read-only one."""
-        _label_given(label)
+        _require(isinstance(label, str) and re.fullmatch(r"\w[\w ./-]{0,99}", label) is not None
+                 and clean(label) == label, f"label={clean(_shown(label))}; give 1 to 100 letters, "
+                 "digits, dots, dashes or slashes, and no secret")
         with self.hippo.writing():
             every = self.blocks()
             old = every.get(label) or (self._new(label) if made else self[label])
@@ -7711,8 +7699,7 @@ _SQL_TURN = f"""SELECT session_id, scope_id, t.id FROM traces t JOIN scopes s ON
     WHERE t.id = ? AND log_of > 0 AND scope_id {SQL_IN}"""
 _SQL_CITED_TURN = _SQL_TURN.replace("t.id = ?", "session_id = ? AND turn_id = ?") + """
     ORDER BY log_of = 1, t.id LIMIT 1"""
-_SQL_AFTER = f"""{SQL_TRACE} WHERE session_id = ? AND scope_id = ? AND id > ?
-    ORDER BY id LIMIT ?"""
+_SQL_AFTER = f"{SQL_TRACE} WHERE session_id = ? AND scope_id = ? AND id > ? ORDER BY id LIMIT ?"
 _SQL_BEFORE = _SQL_AFTER.replace("id > ?", "id <= ?").replace("BY id", "BY id DESC")
 
 
@@ -7971,9 +7958,8 @@ class MainContext:
     def prompt(self) -> str:
         """The whole main context as one text: prefix, tail, and the turns as quoted data."""
         self._renewed()
-        return "\n".join([*filter(None, [self.prefix(), self._tail()]), "# Turns", *(
-            line for turn in self._queue for line in _turn_lines(turn.item, turn.role, turn.shown)
-            )])
+        turns = chain.from_iterable(_turn_lines(t.item, t.role, t.shown) for t in self._queue)
+        return "\n".join([*filter(None, [self.prefix(), self._tail()]), "# Turns", *turns])
 
     def chat(self) -> list[dict[str, Any]]:
         """The same as chat messages: role, content, and `tool_calls` or `tool_call_id`."""
@@ -8044,9 +8030,8 @@ class MainContext:
         self._unsaved.append(item.memory_id)
         if not self.hippo.store.read_only:
             with self._changing():
-                self._leave([p for p in self._state["pages"] if p[0] == item.memory_id], 0)
-                self._state["pages"].append(page)
-                self._state["page_ins"] += 1
+                others = [p for p in self._state["pages"] if p[0] != item.memory_id]
+                self._state |= {"pages": [*others, page], "page_ins": self._state["page_ins"] + 1}
             self._relieve()
         return "\n".join(self._page_lines(page))
 
@@ -8067,10 +8052,10 @@ class MainContext:
         text = _whole_text(item)
         end = min(len(text), offset + size)
         more = f'; page_in("#{ident}", {end}) reads on' if end < len(text) else ""
-        return [f"# Page #{ident}, characters {offset:,} to {end:,} of {len(text):,} "
-                f"({one_line(item.citation, 200)}){_marks(item)}; "
-                f'page_out("#{ident}") removes it{more}',
-                *fenced(text[offset:end])]
+        return fenced(text[offset:end], (
+            f"# Page #{ident}, characters {offset:,} to {end:,} of {len(text):,} "
+            f"({one_line(item.citation, 200)}){_marks(item)}; "
+            f'page_out("#{ident}") removes it{more}'))
 
     def _relieve(self, timeout_s: float | None = None) -> None:
         """Bring the main context under its cap: pages that are not the newest leave first, then
@@ -8258,9 +8243,8 @@ class MainContext:
             logs = to_json(store.visible(self.scope, False, logs=True))
             turn = store.row(_SQL_TURN, item.memory_id, logs) or store.row(
                 _SQL_CITED_TURN, item.session_id, item.turn_id, logs)
-            rows = [] if turn is None else [row for side, most in ((_SQL_BEFORE, n + 1),
-                                                                   (_SQL_AFTER, n))
-                                            for row in store.rows(side, *turn, most)]
+            rows = [row for side, most in ((_SQL_BEFORE, n + 1), (_SQL_AFTER, n)) if turn
+                    for row in store.rows(side, *turn, most)]
             turns = records(self.hippo, sorted(rows, key=lambda row: row["id"]))
         return self._seen(turns or [item])
 
@@ -8304,9 +8288,8 @@ def _marks(item: Item) -> str:
 def _turn_lines(item: Item, role: str, shown: str) -> list[str]:
     """A turn as quoted data under a head that it can't forge."""
     who = f" {one_line(item.speaker, 30)}" if item.speaker else ""
-    return [f"#{item.memory_id} [turn {one_line(item.turn_id or '?', 40)}, {role}{who}, "
-            f"{day_of(item.valid_from)}{_marks(item)}]",
-            *fenced(shown)]
+    return fenced(shown, f"#{item.memory_id} [turn {one_line(item.turn_id or '?', 40)}, "
+                         f"{role}{who}, {day_of(item.valid_from)}{_marks(item)}]")
 
 
 def called(calls: Iterable[Mapping[str, Any]]) -> str:
@@ -8391,8 +8374,8 @@ def _context_answer(context: MainContext, name: str, given: Mapping[str, Any]) -
         return Answer(found, "\n".join([head, *(
             line for item in found for line in item_lines(item, limit=1_200))]))
     if isinstance(found, Block):
-        return Answer(found, "\n".join([f"{found.label} ({len(found.value)}/{found.limit} "
-                                        "characters) says now:", *fenced(found.value)]))
+        return Answer(found, "\n".join(fenced(found.value, (
+            f"{found.label} ({len(found.value)}/{found.limit} characters) says now:"))))
     if isinstance(found, WriteResult):
         return Answer(found, verdict_text(found))
     words = {True: "paged out", False: "it was not in the main context"}
@@ -8743,12 +8726,11 @@ def schema_of(function: Callable[..., Any]) -> dict[str, Any]:
     (['at'], {'type': 'integer'})
     """
     from inspect import Parameter, signature
-    try:
-        try:
-            known = signature(function, eval_str=True).parameters
-        except (NameError, AttributeError, TypeError, SyntaxError):     # a hint of elsewhere
-            known = signature(function).parameters
-    except (ValueError, TypeError):         # of some built-in functions
+    for whole in (True, False):             # a hint may be of elsewhere
+        with suppress(NameError, AttributeError, TypeError, SyntaxError, ValueError):
+            known = signature(function, eval_str=whole).parameters
+            break
+    else:                                   # some built-in functions have none
         return {"type": "object"}
     named = {name: one for name, one in known.items()
              if one.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)}
@@ -9240,7 +9222,7 @@ def _said_in(item: Mapping[str, Any]) -> tuple[str, str, dict[str, Any]]:
 
 
 _STORED = """SELECT id, key, created_at, meta FROM traces WHERE scope_id = ? AND valid_to IS NULL
-    AND json_extract(meta, '$.store') NOT NULL"""
+    AND json_extract(meta, '$.store') NOT NULL AND key BETWEEN ? AND ? LIMIT ?"""
 
 
 class LangGraphStore:
@@ -9284,24 +9266,17 @@ class LangGraphStore:
         """The same, outside the event loop."""
         return list(await _aside(self.batch, ops))
 
-    def _rows(self, start: str, end: str) -> list[sqlite3.Row]:
-        """Current items whose key begins with `start` and goes on below `end`, in order."""
+    def _rows(self, start: str, more: str = "^", most: int = -1) -> list[sqlite3.Row]:
+        """Current items whose key begins with `start` and goes on with less than `more`."""
         with (store := self.hippo.store).reading():
-            rows = store.rows(f"{_STORED} AND key >= ? AND key < ?", store.scope_id(self.scope),
-                              start, start + end)
-        return sorted(rows, key=lambda row: json.loads(row["meta"])["store"]["place"])
-
-    def _one(self, where: str, *bounds: str) -> sqlite3.Row | None:
-        """One current item, without a look at the others."""
-        with (store := self.hippo.store).reading():
-            return store.row(f"{_STORED} AND {where} LIMIT 1", store.scope_id(self.scope), *bounds)
+            return store.rows(_STORED, store.scope_id(self.scope), start, start + more, most)
 
     def _at(self, key: str) -> sqlite3.Row | None:
-        return self._one("key = ? ORDER BY id DESC", key)   # its history is older
+        return next(iter(self._rows(key, "")), None)
 
     def _get(self, op: Any) -> Any:
         row = self._at(_place_of(op.namespace, op.key))
-        return None if row is None else _store_item(op, "Item", row)
+        return row and _store_item(op, "Item", row)
 
     def _draft(self, op: Any) -> Draft:
         value, texts, base = exact_json(dict(op.value)), list[str](), sys.modules[op.__module__]
@@ -9321,9 +9296,8 @@ class LangGraphStore:
         old = self._at(key)
         if draft is not None:
             latest = store.value("SELECT seq FROM sqlite_sequence WHERE name = 'traces'") or 0
-            beside = old or self._one("key >= ? AND key < ?", space + "]", space + "]^")
-            about = json.loads(beside["meta"])["store"] if beside else {
-                "place": [latest]}
+            beside = [old] if old else self._rows(f"{space}]", most=1)
+            about = json.loads(beside[0]["meta"])["store"] if beside else {"place": [latest]}
             about |= draft.meta if old else {
                 **draft.meta, "created": now, "place": [about["place"][0], latest]}
             new = place(self.hippo, draft._replace(key=key, meta={"store": about})).memory_id
@@ -9332,8 +9306,9 @@ class LangGraphStore:
                             "WHERE id = ?", [(now, new, now, old["id"])])
 
     def _search(self, op: Any) -> list[Any]:
-        rows = {row["id"]: row
-                for row in self._rows(_place_of(op.namespace_prefix), "^")}     # after "," and "]"
+        rows = {row["id"]: row for row in sorted(       # "^" stands after "," and "]"
+            self._rows(_place_of(op.namespace_prefix)),
+            key=lambda row: json.loads(row["meta"])["store"]["place"])}
         scores: dict[int, float | None] = dict.fromkeys(rows)
         if op.query and op.query.strip():
             hits = self.hippo.recall(op.query, k=1_000, scope=self.scope, min_confidence=0.0,
@@ -9345,7 +9320,7 @@ class LangGraphStore:
         return kept[op.offset:op.offset + op.limit]
 
     def _namespaces(self, op: Any) -> list[tuple[Any, ...]]:
-        found = {tuple(json.loads(row["key"])[0]) for row in self._rows("[[", "^")}
+        found = {tuple(json.loads(row["key"])[0]) for row in self._rows("[[")}
         for condition in op.match_conditions or ():
             step = {"prefix": 1, "suffix": -1}.get(condition.match_type, 0)
             _require(step != 0, f"Unsupported match type: {condition.match_type}")
