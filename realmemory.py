@@ -7071,12 +7071,8 @@ class Hippocampus(_Brain):
     def reembed(self, embedder: object = None,
                 progress: Callable[[int, int], None] | None = None) -> int:
         """Move the store to another embedder after a copy, or make the vectors that traces lack for
-        its own; how many were made.
-
-        Nothing is changed where the embedder doesn't work.  Processes that use the old one are told
-        so.  Resumable; meanwhile traces without a vector are found by their words.
-        `progress(done, of)`.
-        """
+        its own; how many were made.  Nothing is changed where the embedder doesn't work.  Resumable
+        (meanwhile words find traces without a vector); tells its `progress(done, of)`."""
         chosen, store = self.embedder if embedder is None else provider(embedder), self.store
         function_given(progress, "progress")
         chosen.embed("dimension")
@@ -7460,10 +7456,8 @@ _BLOCK = """SELECT label, value, description, "limit", read_only, metadata, s.na
 
 
 class CoreMemory:
-    """The blocks that are always in a context: those of its scope, and the global ones.
-
-    No call clears a block, and every edit is kept and can be undone.
-    """
+    """The blocks that are always in a context: those of its scope, and the global ones.  No call
+    clears a block, and every edit is kept and can be undone."""
 
     def __init__(self, hippo: Hippocampus, scope: str | None = None) -> None:
         self.hippo, self.scope = hippo, scope or GLOBAL
@@ -7471,15 +7465,15 @@ class CoreMemory:
 
     def blocks(self) -> dict[str, Block]:
         """Blocks by label, sorted; `persona`, `human` and `task` always."""
-        found = {label: self._new(label, description) for label, description in CORE.items()}
+        found = {label: self._new(label) for label in CORE}
         with (store := self.hippo.store).reading():
             for scope in reversed(store.visible(self.scope, False)):
                 found |= {row["label"]: _block(row) for row in store.rows(_BLOCK, scope, False)}
         return dict(sorted(found.items()))
 
-    def _new(self, label: str, description: str = "") -> Block:
+    def _new(self, label: str) -> Block:
         place = GLOBAL if label in ("persona", "human") else self.scope
-        return Block(label, "", description or label, BLOCK_CHARS, False, {}, place)
+        return Block(label, "", CORE.get(label, label), BLOCK_CHARS, False, {}, place)
 
     def __getitem__(self, label: str) -> Block:
         found = self.blocks()
@@ -7563,9 +7557,8 @@ class CoreMemory:
                      f"scope={_shown(new.scope)}; blocks here are of {_shown(self.scope)} or "
                      f"'global'; open CoreMemory(hippo, {_shown(new.scope)}) for one of that scope")
             _require(scope_key(new.scope) == scope_key(old.scope) or old.scope == GLOBAL
-                     or old == self._new(label, CORE.get(label, "")), f"{label}: the block of "
-                     f"{_shown(self.scope)} would stand over the global one, which "
-                     "CoreMemory(hippo) writes")
+                     or old == self._new(label), f"{label}: the block of {_shown(self.scope)} "
+                     "would stand over the global one, which CoreMemory(hippo) writes")
             _whole(new.limit, "limit", 10**7)
             new = new._replace(value=clean(new.value), description=clean(new.description),
                                metadata=_plain_data(new.metadata), read_only=bool(new.read_only))
@@ -7714,10 +7707,8 @@ class _Turn(Record):
 
 class MainContext:
     """The main context of a session, within `max_main_context_tokens`, and the way to the rest.
-
-    Another process, or the same one later, resumes it by its `session_id`.  `count_tokens` and
-    `summariser` (of the summary so far and the turns that leave, to a text) may be any callables.
-    """
+    Another process resumes it by its `session_id`.  `count_tokens` and `summariser` (of the summary
+    so far and the turns that leave, to a text) may be any callables."""
 
     def __init__(self, hippo: Hippocampus, session_id: str | None = None, *,
                  scope: str | None = None, max_main_context_tokens: int = 4_000,
@@ -7872,11 +7863,9 @@ class MainContext:
             call_id: str | None = None, result: str | None = None, reasoning: str = "",
             source_url: str | None = None, meta: Mapping[str, Any] | None = None) -> int:
         """Append a turn (role user, assistant, tool or system) and write it to the recall tier; its
-        id.  Where the cap is passed, the oldest turns leave the main context.
-
-        `calls` are an assistant's tool calls, `call_id` the one that a tool turn answers; `result`
-        is what the model sees of a tool in place of `text`.  `reasoning` is kept, never searched.
-        """
+        id.  `calls` are an assistant's tool calls, `call_id` the one that a tool turn answers;
+        `result` is what the model sees of a tool in place of `text`.  `reasoning` is kept, never
+        searched."""
         _require(isinstance(role, str) and role in ROLES,
                  f"role={_shown(role)}; give one of {', '.join(ROLES)}")
         calls = listed(calls, "calls")
@@ -8632,10 +8621,9 @@ def run_agent(model: Callable[[list[dict[str, Any]], list[dict[str, Any]]], Any]
               text: str | None = None, *, max_steps: int = 12) -> AgentRun:
     """Let a model answer the latest turn of a context (or `text`, added as the user's).
 
-    `model(messages, tools)` gets chat messages and tool schemas and returns what `reply_of` takes.
-    The context's memory tools are always there; `tools` adds the caller's own functions by name,
-    described by their signatures and docstrings.  A bad call comes back to the model as an error;
-    after `max_steps` the run stops.  A reply without an answer is sent back once, then the run
+    `model(messages, tools)` gets chat messages and tool schemas and returns what `reply_of` takes;
+    `tools` adds the caller's functions by name, described by signature and docstring.  A bad call
+    comes back to the model as an error.  A reply without an answer is sent back once, then the run
     stops; an answer that used recalled records and cites none is sent back once, then taken.
     """
     _require(isinstance(tools, Mapping | None) and all(map(callable, (tools or {}).values())),
@@ -8882,8 +8870,8 @@ async def _aside(call: Callable[..., Any], *given: object) -> Any:
 
 
 def bound_tools(context: MainContext) -> list[tuple[dict[str, Any], Callable[[Any], str]]]:
-    """(name, description and inputSchema; a function of the arguments) of each context tool, for a
-    runtime with a loop of its own.  What a caller did wrong comes back as text."""
+    """(schema, function of the arguments) of each context tool, for a runtime with a loop of its
+    own.  What a caller did wrong comes back as text."""
     from functools import partial
 
     def run(tool: Tool, given: Mapping[str, Any]) -> str:
@@ -9138,11 +9126,8 @@ def _tree(blocks: Mapping[str, Block]) -> dict[str, Block | None]:
 
 
 class AgentSession:
-    """A Session of the OpenAI Agents SDK over the recall tier of a scope.
-
-    Items are turns: `conversation_search` finds what was said in them, also after pop_item and
-    clear_session, which only take them out of `get_items`.
-    """
+    """A Session of the OpenAI Agents SDK over the recall tier of a scope.  Items are turns:
+    `conversation_search` finds what was said in them, also after pop_item and clear_session."""
 
     def __init__(self, hippo: Hippocampus, session_id: str, *, scope: str | None = None,
                  session_settings: Any = None) -> None:
@@ -9154,8 +9139,7 @@ class AgentSession:
         """The items, of which the newest `limit` (or the settings' one), oldest first."""
         limit = getattr(self.session_settings, "limit", None) if limit is None else limit
         limit = -1 if limit is None else _whole(limit, "limit", 2**31, -2**31)
-        rows = await _aside(self._rows, limit)
-        return [json.loads(row["item"]) for row in reversed(rows)]
+        return [*reversed(await _aside(self._newest, limit))]
 
     async def add_items(self, items: list[Any]) -> None:
         """Append items, all or none."""
@@ -9163,19 +9147,25 @@ class AgentSession:
 
     async def pop_item(self) -> Any:
         """The newest item, taken out; None where there is none."""
-        return next(iter(await _aside(self._taken, 1)), None)
+        return next(iter(await _aside(self._newest, 1, True)), None)
 
     async def clear_session(self) -> None:
         """Take all items out."""
-        await _aside(self._taken, -1)
+        await _aside(self._newest, -1, True)
 
-    def _rows(self, limit: int) -> list[sqlite3.Row]:
-        with (store := self.hippo.store).reading():
-            return store.rows(
+    def _newest(self, limit: int, taken: bool = False) -> list[Any]:
+        """Items, the newest first; where they are `taken` they are shown no more."""
+        store = self.hippo.store
+        with self.hippo.writing() if taken else store.reading():
+            rows = store.rows(
                 "SELECT id, json_extract(meta, '$.item') AS item FROM traces WHERE session_id = ? "
                 "AND scope_id = ? AND item NOT NULL AND json_extract(meta, '$.taken') IS NULL "
                 "ORDER BY id DESC LIMIT ?", self.session_id,
                 store.log_id(store.scope_id(self.scope) or 0), limit)
+            if taken:
+                store.run_many("UPDATE traces SET meta = json_set(meta, '$.taken', 1) "
+                               "WHERE id = ?", [(row["id"],) for row in rows])
+        return [json.loads(row["item"]) for row in rows]
 
     def _add(self, items: Iterable[Any]) -> None:
         drafts = []
@@ -9190,13 +9180,6 @@ class AgentSession:
                                           self.session_id)
             for i, draft in enumerate(drafts, said + 1):
                 log_turn(self.hippo, draft._replace(turn_id=str(i)))
-
-    def _taken(self, limit: int) -> list[Any]:
-        with self.hippo.writing():
-            rows = self._rows(limit)
-            self.hippo.store.run_many("UPDATE traces SET meta = json_set(meta, '$.taken', 1) "
-                                      "WHERE id = ?", [(row["id"],) for row in rows])
-        return [json.loads(row["item"]) for row in rows]
 
 
 def _said_in(item: Mapping[str, Any]) -> tuple[str, str, dict[str, Any]]:
@@ -9232,8 +9215,7 @@ class LangGraphStore:
         store = Store(hippo, scope="shop")
 
     An item is a trace that says the strings of its value.  A new value supersedes the old one and
-    deletion retires it: history stays until `Hippocampus.forget`.  A search with a query returns
-    the items that share something with it, scored by confidence.
+    deletion retires it: history stays until `Hippocampus.forget`.  A query's score is confidence.
     """
 
     def __init__(self, hippo: Hippocampus, scope: str | None = None) -> None:
