@@ -8843,11 +8843,7 @@ def demo_context(context: MainContext) -> Iterator[str]:
 # by shape.  Replies, errors and orders are theirs; tests compare them with their implementations.
 
 def exact_json(value: object) -> str:
-    """ASCII JSON that reads back as the same data without secrets; InvalidInput for other data.
-
-    >>> json.loads(exact_json({"a": ["\\0", 1.5, None]}))
-    {'a': ['\\x00', 1.5, None]}
-    """
+    """ASCII JSON that reads back as the same data without secrets; InvalidInput for other data."""
     def exact(value: Any, key: str = "") -> Any:
         if isinstance(value, str):      # `clean` alone would change NULs and lone surrogates
             said = clean(plain := storable(value), key)
@@ -8900,11 +8896,7 @@ def _head(value: object) -> str:
 
 
 def _file_path(path: str) -> str:
-    """A path under /memories without dots and doubled slashes; InvalidInput outside it.
-
-    >>> _file_path("/memories//a/./b/../c/")
-    '/memories/a/c'
-    """
+    """A path under /memories without dots and doubled slashes; InvalidInput outside it."""
     from posixpath import normpath
     _require(isinstance(path, str), f"path={_shown(path)} is no text")
     _require(path.startswith(_FILES), f"Path must start with {_FILES}, got: {_head(path)}")
@@ -9183,11 +9175,7 @@ class AgentSession:
 
 
 def _said_in(item: Mapping[str, Any]) -> tuple[str, str, dict[str, Any]]:
-    """(role, text, what a turn keeps of a call) of an item of the Responses or chat format.
-
-    >>> _said_in({"type": "function_call", "name": "f", "arguments": "{}", "call_id": "c"})[:2]
-    ('assistant', 'f({})')
-    """
+    """(role, text, what a turn keeps of a call) of an item of the Responses or chat format."""
     about: dict[str, Any] = {}
     role, kind, content = item.get("role"), item.get("type"), item.get("content")
     if kind == "function_call":
@@ -9346,11 +9334,7 @@ _ORDERS = {"$eq": eq, "$ne": ne, "$gt": gt, "$gte": ge, "$lt": lt, "$lte": le}
 
 
 def _passes(value: Any, wanted: Any, operators: bool = True) -> bool:
-    """Whether a value passes a filter; what has no order passes no comparison.
-
-    >>> _passes(3, {"$gt": 2, "$lte": 3}), _passes(None, {"$gt": 2}), _passes([1], [1])
-    (True, False, True)
-    """
+    """Whether a value passes a filter; what has no order passes no comparison."""
     if operators and isinstance(wanted, Mapping) and any(name[:1] == "$" for name in wanted):
         for name in wanted:
             _require(name in _ORDERS, f"Unsupported operator: {name}")

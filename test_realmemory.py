@@ -8493,12 +8493,15 @@ def test_a_langgraph_store_answers_through_the_methods_of_its_base(hippo, clock)
 
 def test_puts_and_gets_of_a_langgraph_store_look_at_one_item(hippo, monkeypatch):
     store = graph_store(hippo)
-    monkeypatch.setattr(rm.LangGraphStore, "_rows", None)
+    read, real = [], rm.LangGraphStore._rows
+    monkeypatch.setattr(rm.LangGraphStore, "_rows",
+                        lambda *given, **more: read.append(real(*given, **more)) or read[-1])
     for n in range(3):
         for key in ("k", "k l", "m"):
             store.put(("a",), key, {"n": n})
     store.delete(("a",), "k")
     assert store.get(("a",), "k") is None and store.get(("a",), "k l").value == {"n": 2}
+    assert {*map(len, read)} == {0, 1}
     monkeypatch.undo()
     assert [item.key for item in store.search(("a",))] == ["k l", "m"]
 
