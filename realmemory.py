@@ -7197,10 +7197,6 @@ class Desk:
             return tuple(self.hippo._rows(ids, "memory_ids", scope, all_scopes=False))
 
 
-_FOUND_BY = {"direct": "found by its meaning", "keyword": "found by its words",
-             "associated": "came along with what it is linked to"}
-
-
 def ended(item: Item) -> str:
     """Since when a trace holds no more, and which one took its place; "" while it holds."""
     how = f"SUPERSEDED by #{item.superseded_by}" if item.superseded_by else "RETIRED"
@@ -7231,9 +7227,10 @@ def item_lines(item: Item, *, why: bool = False, limit: int = 2_000, offset: int
         lines.append(f"  (characters {start:,} to {start + len(text):,} of {len(item.text):,}; go "
                      f"on with recall \"#{item.memory_id}:{after}\")")
     if why:
+        found = {"direct": "found by its meaning", "keyword": "found by its words",
+                 "associated": "came along with what it is linked to"}[item.source]
         told = [told for told in item.why if not told.startswith(_CONFLICT)]
-        lines.append("  why: " + "; ".join([_FOUND_BY[item.source], *told,
-                                             f"retention {item.retention:.2f}"]))
+        lines.append(f"  why: {'; '.join([found, *told, f'retention {item.retention:.2f}'])}")
     return lines
 
 
@@ -7374,9 +7371,23 @@ CORE = {"persona": "who the agent is and how it speaks",
 _ROLE_OF = {"user": "user", "agent": "assistant", "tool": "tool"}
 CORE_SHARE = 0.6                    # of the cap for blocks and rules: the question needs the rest
 PAGE_SHARE, RULES_SHARE, SUMMARY_SHARE = 0.25, 0.15, 0.1    # shares of the cap, each at most
-_LEAST = " word" * 50               # about a turn's shortest excerpt and the line that heads a tail
 EVICT_TO = 0.7                      # share of the cap that is left when it was passed
 EDITS_KEPT = 100                    # of a block or file: each holds its whole earlier text
+_SAVE_BLOCK = """INSERT INTO blocks VALUES(NULL, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
+    value = excluded.value, description = excluded.description, "limit" = excluded."limit",
+    read_only = excluded.read_only, metadata = excluded.metadata"""
+_EDITS = """FROM block_edits WHERE block_id = (
+    SELECT id FROM blocks WHERE scope_id = ? AND label = ?)"""
+_BLOCK = """SELECT label, value, description, "limit", read_only, metadata, s.name AS scope, b.id
+    FROM blocks b JOIN scopes s ON s.id = b.scope_id
+    WHERE scope_id = ? AND (label GLOB '/memories/*') = ?"""     # the memory tool's files: true
+# A turn by its id, or by what a record cites (the project's before a global one); those beside it.
+_SQL_TURN = f"""SELECT session_id, scope_id, t.id FROM traces t JOIN scopes s ON s.id = scope_id
+    WHERE t.id = ? AND log_of > 0 AND scope_id {SQL_IN}"""
+_SQL_CITED_TURN = _SQL_TURN.replace("t.id = ?", "session_id = ? AND turn_id = ?") + """
+    ORDER BY log_of = 1, t.id LIMIT 1"""
+_SQL_AFTER = f"{SQL_TRACE} WHERE session_id = ? AND scope_id = ? AND id > ? ORDER BY id LIMIT ?"
+_SQL_BEFORE = _SQL_AFTER.replace("id > ?", "id <= ?").replace("BY id", "BY id DESC")
 
 
 def tokens_of(text: str) -> int:
@@ -7440,16 +7451,6 @@ class Block(Record):
     read_only: bool
     metadata: dict[str, Any]
     scope: str
-
-
-_SAVE_BLOCK = """INSERT INTO blocks VALUES(NULL, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
-    value = excluded.value, description = excluded.description, "limit" = excluded."limit",
-    read_only = excluded.read_only, metadata = excluded.metadata"""
-_EDITS = """FROM block_edits WHERE block_id = (
-    SELECT id FROM blocks WHERE scope_id = ? AND label = ?)"""
-_BLOCK = """SELECT label, value, description, "limit", read_only, metadata, s.name AS scope, b.id
-    FROM blocks b JOIN scopes s ON s.id = b.scope_id
-    WHERE scope_id = ? AND (label GLOB '/memories/*') = ?"""     # the memory tool's files: true
 
 
 class CoreMemory:
@@ -7684,15 +7685,6 @@ def agent_blocks(data: object) -> list[dict[str, Any]]:
     raise InvalidInput(f"{_shown(data)} is neither a Letta agent file nor {{label: text}}")
 
 
-# A turn by its id, or by what a record cites (the project's before a global one); those beside it.
-_SQL_TURN = f"""SELECT session_id, scope_id, t.id FROM traces t JOIN scopes s ON s.id = scope_id
-    WHERE t.id = ? AND log_of > 0 AND scope_id {SQL_IN}"""
-_SQL_CITED_TURN = _SQL_TURN.replace("t.id = ?", "session_id = ? AND turn_id = ?") + """
-    ORDER BY log_of = 1, t.id LIMIT 1"""
-_SQL_AFTER = f"{SQL_TRACE} WHERE session_id = ? AND scope_id = ? AND id > ? ORDER BY id LIMIT ?"
-_SQL_BEFORE = _SQL_AFTER.replace("id > ?", "id <= ?").replace("BY id", "BY id DESC")
-
-
 class _Turn(Record):
     """A turn in the queue: its record, and what of it the prompt shows at what price."""
     item: Item
@@ -7719,8 +7711,8 @@ class MainContext:
         self.session_id = named if named.strip() else hippo.session_id or os.urandom(6).hex()
         self.cap, self.max_messages = max_main_context_tokens, max_messages or math.inf
         self._count, self._summariser = count_tokens, summariser
-        self._room = min(self.cap * CORE_SHARE,     # for blocks and rules
-                         self.cap * (1 - SUMMARY_SHARE) - self._count(_LEAST))
+        self._room = min(self.cap * CORE_SHARE,     # for blocks and rules: a short turn has room
+                         self.cap * (1 - SUMMARY_SHARE) - self._count(" word" * 50))
         self._unsaved: list[int] = []           # read, and not yet in the ledger
         self.kept = True                        # its state, in the store
         self._drop()
@@ -7877,8 +7869,7 @@ class MainContext:
                   "arguments": call.get("arguments") or {}} for call in calls]
         own = {"role": "system" * (role == "system"), "calls": calls, "call_id": call_id,
                "result": result, "reasoning": reasoning}
-        about = {key: told for key, told in {**(meta or {}), **own}.items()
-                 if told or key not in own}
+        about = {k: v for k, v in {**(meta or {}), **own}.items() if v or k not in own}
         draft = draft_of(
             self.hippo, text if _VISIBLE.search(text) else called(calls) or "(no text)",
             logged=True, scope=self.scope, origin=ROLES[role], speaker=speaker, when=when,
@@ -8464,8 +8455,6 @@ FORGET = Tool(
 TOOL_SETS = {"memory": TOOLS, "context": CONTEXT_TOOLS, "all": (*TOOLS, *CONTEXT_TOOLS, FORGET)}
 ALIASES = {"memory.search": "archival_memory_search", "memory.read": "page_in",
            "memory.write": "archival_memory_insert"}
-
-
 INSTRUCTIONS = {                    # of a server that has the tool
     "recall": """Before answering about this project's past, its rules, people or decisions, or the
 user's preferences: recall. When you learn a lasting fact, decision, correction or preference:
@@ -8519,6 +8508,19 @@ def checked_arguments(tool: Tool, given: Mapping[str, Any]) -> dict[str, Any]:
 # the next thing the model sees.  Plain text ends the turn.  The scripted model of the demo is
 # driven by the same code as a real one.
 
+_UNCITED = "the answer cites none of the records that it used"
+# The types of a message's parts, with the name of their text: said to the user, or only thought.
+_SPOKEN = {"text": "text", "output_text": "text", "refusal": "refusal"}
+_THOUGHT = {"thinking": "thinking", **dict.fromkeys(
+    ("reasoning", "reasoning_text", "summary_text"), "text")}
+# JSON's name of a parameter's type, and what a call may give for it.
+_JSON_TYPES: dict[Any, str] = {
+    str: "string", bool: "boolean", int: "integer", float: "number", list: "array", set: "array",
+    tuple: "array", Sequence: "array", Iterable: "array", dict: "object", Mapping: "object"}
+_GIVEN: dict[str, Any] = {"string": str, "boolean": bool, "integer": int, "number": (int, float),
+                          "array": list, "object": dict}
+
+
 class Reply(Record):
     """What a model returned: text, tool calls ({id, name, arguments}), reasoning."""
     text: str
@@ -8558,12 +8560,6 @@ def _shallow(value: object, left: int = 100) -> bool:
     parts = value.values() if isinstance(value, Mapping) else value
     return left > 0 and (not isinstance(value, (Mapping, list, tuple)) or all(
         _shallow(part, left - 1) for part in parts))    # type: ignore[attr-defined]
-
-
-# The types of a message's parts, with the name of their text: said to the user, or only thought.
-_SPOKEN = {"text": "text", "output_text": "text", "refusal": "refusal"}
-_THOUGHT = {"thinking": "thinking", **dict.fromkeys(
-    ("reasoning", "reasoning_text", "summary_text"), "text")}
 
 
 def _parts(content: Any) -> Iterator[Mapping[str, Any]]:
@@ -8654,9 +8650,6 @@ def run_agent(model: Callable[[list[dict[str, Any]], list[dict[str, Any]]], Any]
     return AgentRun("", step, tuple(trace), context.cited(""), reason)
 
 
-_UNCITED = "the answer cites none of the records that it used"
-
-
 def _fault(text: str, used: Collection[int], cited: Cited) -> tuple[str, str]:
     """(what an answer lacks, what the model is told of it), blank for one that will do."""
     if not _VISIBLE.search(text):
@@ -8672,14 +8665,6 @@ def _fault(text: str, used: Collection[int], cited: Cited) -> tuple[str, str]:
     return _UNCITED, ("Your answer used recalled records and cites none: answer again with [#id] "
                       "after what you took from a record, or say that none helped. You recalled "
                       f"{named}.")
-
-
-# JSON's name of a parameter's type, and what a call may give for it.
-_JSON_TYPES: dict[Any, str] = {
-    str: "string", bool: "boolean", int: "integer", float: "number", list: "array", set: "array",
-    tuple: "array", Sequence: "array", Iterable: "array", dict: "object", Mapping: "object"}
-_GIVEN: dict[str, Any] = {"string": str, "boolean": bool, "integer": int, "number": (int, float),
-                          "array": list, "object": dict}
 
 
 def _type_schema(hint: Any) -> dict[str, Any]:
@@ -8745,9 +8730,6 @@ def fitting_arguments(schema: Mapping[str, Any], given: Mapping[str, Any]) -> di
     return checked
 
 
-_HEARTBEAT = "request_heartbeat"        # an argument of MemGPT's: a call is always followed up
-
-
 def _called(context: MainContext, own: Mapping[str, Callable[..., Any]],
             call: Mapping[str, Any]) -> tuple[str, str | None, list[int]]:
     """(what the log keeps of a call's result, what the model sees, ids that it recalled)."""
@@ -8758,8 +8740,8 @@ def _called(context: MainContext, own: Mapping[str, Callable[..., Any]],
                  f"{_shown(given)}")
         if call["name"] in own:
             function = own[call["name"]]
-            result = function(**fitting_arguments(schema_of(function), {
-                name: value for name, value in given.items() if name != _HEARTBEAT}))
+            result = function(**fitting_arguments(schema_of(function), {    # a call of MemGPT's
+                name: value for name, value in given.items() if name != "request_heartbeat"}))
             told = result if isinstance(result, str) else to_json(result)
             more = f"\n[the first of {len(told):,} characters]" * (len(told) > MAX_TEXT_CHARS)
             return (told[:MAX_TEXT_CHARS - len(more)] + more) or "(empty)", None, []
@@ -8777,11 +8759,6 @@ def _called(context: MainContext, own: Mapping[str, Callable[..., Any]],
         item.memory_id for item in answer.data]
     found = ", ".join(f"#{ident}" for ident in ids) or "nothing"
     return f"{name} found {found}", answer.text, ids    # no second copy of a record in the log
-
-
-_FACTS = ("The API gateway listens on port 8443 behind the load balancer",
-          "Invoices are rounded half to even in src/billing/tax_rules.py",
-          "The nightly import runs on worker-3 at 02:30 UTC")
 
 
 def scripted(steps: Iterable[Any]) -> Callable[[Any, Any], Any]:
@@ -8805,11 +8782,14 @@ def demo_context(context: MainContext) -> Iterator[str]:
         found = re.findall(r"\| #(\d+) \[", messages[-1]["content"])
         return f"The API gateway listens on port 8443 [#{found[0]}]."
 
+    facts = ("The API gateway listens on port 8443 behind the load balancer",
+             "Invoices are rounded half to even in src/billing/tax_rules.py",
+             "The nightly import runs on worker-3 at 02:30 UTC")
     yield f"# A main context of {context.cap} tokens, session {context.session_id}"
     run = run_agent(scripted([
         call("core_memory_append", section="human", text="Name: Ann, runs the payments team"),
-        *(call("archival_memory_insert", text=fact) for fact in _FACTS), "Noted."]),
-        None, context, f"I am Ann of payments. {'. '.join(_FACTS)}.")
+        *(call("archival_memory_insert", text=fact) for fact in facts), "Noted."]),
+        None, context, f"I am Ann of payments. {'. '.join(facts)}.")
     yield from [f"  {line}" for line in run.trace]
     for i in range(1, 31):
         before = context.messages
@@ -8830,6 +8810,20 @@ def demo_context(context: MainContext) -> Iterator[str]:
 # The same store behind other contracts: Anthropic's memory tool, the Session of the OpenAI Agents
 # SDK, LangGraph's store, a skill file.  None of those packages is imported: their objects are told
 # by shape.  Replies, errors and orders are theirs; tests compare them with their implementations.
+
+_VERSIONS = """WITH file AS (SELECT * FROM blocks WHERE scope_id = :scope
+    AND label IN (SELECT value FROM json_each(:labels)))
+    SELECT label FROM file UNION SELECT value FROM file
+    UNION SELECT before FROM block_edits JOIN file ON file.id = block_id"""
+_STORED = """SELECT id, key, created_at, meta FROM traces WHERE scope_id = ? AND valid_to IS NULL
+    AND json_extract(meta, '$.store') NOT NULL AND key BETWEEN ? AND ? LIMIT ?"""
+_ORDERS = {"$eq": eq, "$ne": ne, "$gt": gt, "$gte": ge, "$lt": lt, "$lte": le}
+_FILES, _FOLDER_SIZE = "/memories", "4K"        # the size that most file systems give a folder
+PATH_CHARS, PATH_DEPTH = 1_024, 32              # of a path: each folder is a row
+_FILE_COMMANDS = {
+    "view": "path view_range", "create": "path file_text", "str_replace": "path old_str new_str",
+    "insert": "path insert_line insert_text", "delete": "path", "rename": "old_path new_path"}
+
 
 def exact_json(value: object) -> str:
     """ASCII JSON that reads back as the same data without secrets; InvalidInput for other data."""
@@ -8866,17 +8860,6 @@ def bound_tools(context: MainContext) -> list[tuple[dict[str, Any], Callable[[An
             return f"error {error.code}: {error}"
 
     return [(tool.schema, partial(run, tool)) for tool in CONTEXT_TOOLS]
-
-
-_VERSIONS = """WITH file AS (SELECT * FROM blocks WHERE scope_id = :scope
-    AND label IN (SELECT value FROM json_each(:labels)))
-    SELECT label FROM file UNION SELECT value FROM file
-    UNION SELECT before FROM block_edits JOIN file ON file.id = block_id"""
-_FILES, _FOLDER_SIZE = "/memories", "4K"        # the size that most file systems give a folder
-PATH_CHARS, PATH_DEPTH = 1_024, 32              # of a path: each folder is a row
-_FILE_COMMANDS = {
-    "view": "path view_range", "create": "path file_text", "str_replace": "path old_str new_str",
-    "insert": "path insert_line insert_text", "delete": "path", "rename": "old_path new_path"}
 
 
 def _head(value: object) -> str:
@@ -9178,10 +9161,6 @@ def _said_in(item: Mapping[str, Any]) -> tuple[str, str, dict[str, Any]]:
     return role, said if _VISIBLE.search(said) else f"({kind or 'no text'})", about
 
 
-_STORED = """SELECT id, key, created_at, meta FROM traces WHERE scope_id = ? AND valid_to IS NULL
-    AND json_extract(meta, '$.store') NOT NULL AND key BETWEEN ? AND ? LIMIT ?"""
-
-
 class LangGraphStore:
     """`batch` and `abatch` of LangGraph's BaseStore over a scope of a brain:
 
@@ -9314,9 +9293,6 @@ def _store_item(op: Any, kind: str, row: sqlite3.Row, **more: Any) -> Any:
         namespace=tuple(namespace), key=key, value=json.loads(about["value"]),
         created_at=datetime.fromtimestamp(about["created"], UTC),
         updated_at=datetime.fromtimestamp(row["created_at"], UTC), **more)
-
-
-_ORDERS = {"$eq": eq, "$ne": ne, "$gt": gt, "$gte": ge, "$lt": lt, "$lte": le}
 
 
 def _passes(value: Any, wanted: Any, operators: bool = True) -> bool:
