@@ -7957,14 +7957,11 @@ class MainContext:
             if calls := [call for call in about.get("calls", ()) if (at, call["id"]) in answers]:
                 asked = called(about["calls"])
                 message["content"] = "" if item.text == asked else shown.removesuffix(asked)
-                told = [to_json(call["arguments"]) for call in calls]
                 message["tool_calls"] = [{"id": call["id"], "type": "function", "function": {
                     "name": call["name"], "arguments": text if len(text) <= 4 * room else to_json(
                         {"cut": text[:2 * room], "rest": f'page_in("#{item.memory_id}")'})}}
-                    for call, text in zip(calls, told, strict=True)]
-            if role == "tool":
-                message["tool_call_id"] = about["call_id"]
-            found.append(message)
+                    for call in calls for text in [to_json(call["arguments"])]]
+            found.append(message | ({"tool_call_id": about["call_id"]} if role == "tool" else {}))
         return found
 
     def _homes(self) -> list[int]:
@@ -8214,7 +8211,7 @@ class MainContext:
     def around(self, memory_id: object, n: int = 3) -> list[Item]:
         """The turns around one in its session, `n` on either side; of a record, around the turn
         that it cites."""
-        _require(isinstance(n, int) and 0 <= n <= 1_000, f"n={_shown(n)} is not from 0 to 1000")
+        _whole(n, "n", 1_000, 0)
         item, store = self._item(memory_id), self.hippo.store
         with store.reading():
             logs = to_json(store.visible(self.scope, False, logs=True))
