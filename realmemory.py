@@ -8279,7 +8279,7 @@ _ONE_ID: dict[str, Any] = {"type": "integer", "minimum": 1}
 _IDS: dict[str, Any] = {"type": "array", "items": {"type": "integer"}}
 _TEXTS_GIVEN: dict[str, Any] = {"type": "array", "items": {"type": "string"}}
 _TIME: dict[str, Any] = {"description": "ISO 8601, like 2031-04-02"}
-_SCHEMAS: dict[str, dict[str, Any]] = {
+ARGUMENTS: dict[str, dict[str, Any]] = {
     "query": {"description": "what you want to know, in the words it was said"},
     "text": {"description": "clear by itself, with names, numbers and versions"},
     "project": {"description": "project name; leave out for the current one, or \"global\""},
@@ -8300,7 +8300,6 @@ _SCHEMAS: dict[str, dict[str, Any]] = {
     "handle": {"description": "its id, like #12"},
     "offset": {"type": "integer", "minimum": 0, "description": "first character"},
     "session_id": {"description": "session, where the client names none"}}
-ARGUMENTS = {name: {"type": "string", **schema} for name, schema in _SCHEMAS.items()}
 
 
 class Tool(Record):
@@ -8310,12 +8309,12 @@ class Tool(Record):
     arguments: str                  # keys of ARGUMENTS; what may be left out ends in "?"
     read_only: bool
     run: Callable[[Desk, Mapping[str, Any]], Answer] | None = None      # None: of a main context
-    forgets: bool = False
 
     @property
     def properties(self) -> dict[str, dict[str, Any]]:
         """The JSON schema of each argument."""
-        return {name: ARGUMENTS[name] for name in self.arguments.replace("?", "").split()}
+        return {name: {"type": "string", **ARGUMENTS[name]}
+                for name in self.arguments.replace("?", "").split()}
 
     @property
     def required(self) -> list[str]:
@@ -8448,7 +8447,7 @@ CONTEXT_TOOLS = (
          "handle session_id?", False))
 FORGET = Tool(
     "forget", "Remove a memory for good, with its history. Use only when the user asks for it.",
-    "memory_id", False, _cmd_forget, forgets=True)
+    "memory_id", False, _cmd_forget)
 TOOL_SETS = {"memory": TOOLS, "context": CONTEXT_TOOLS, "all": (*TOOLS, *CONTEXT_TOOLS, FORGET)}
 ALIASES = {"memory.search": "archival_memory_search", "memory.read": "page_in",
            "memory.write": "archival_memory_insert"}
@@ -11379,7 +11378,7 @@ def tools_listed(tools: Sequence[Tool] = TOOLS) -> dict[str, Any]:
     """The result of tools/list."""
     return {"tools": [{
         **tool.schema, "title": tool.name,
-        "annotations": {"readOnlyHint": tool.read_only, "destructiveHint": tool.forgets,
+        "annotations": {"readOnlyHint": tool.read_only, "destructiveHint": tool is FORGET,
                         "idempotentHint": tool.read_only, "openWorldHint": False},
         # Claude Code hides tools behind a search; what is used at any time stays in sight.
         **({"_meta": {"anthropic/alwaysLoad": True}} if tool.name in AT_HAND else {})}
