@@ -6775,9 +6775,8 @@ class Hippocampus(_Brain):
         _require(bool(ids) + (what is not None) == 1 or bool(backups and not ids and not what),
                  "forget: give ids, or else a query, an origin, a source, a session or everything")
         with self.store.reading() if dry_run else self.writing():
-            _require(all_scopes or not what or self.store.scope_id(what.scope) is not None,
-                     f"there is no project {_shown(scope)}; "
-                     f"{shell_line(self.store.folder, 'scopes')} lists them")
+            _require(bool(all_scopes or not what or self.store.scope_id(what.scope)), "there is no "
+                     f"project {_shown(scope)}; see {shell_line(self.store.folder, 'scopes')}")
             gone, blind, texts = forget_chosen(self, self._rows(ids, "memory_ids"), what,
                                                dry_run=dry_run)
         if dry_run:
@@ -7177,9 +7176,8 @@ class Desk:
         for identity in project.identities:
             row = store.row("SELECT s.id, s.name FROM aliases a JOIN scopes s ON s.id = a.scope_id "
                             "WHERE a.identity = ?", identity)
-            remotes = {r[0] for r in store.rows(
-                "SELECT identity FROM aliases WHERE scope_id = ? AND identity LIKE 'remote:%'",
-                row["id"])} if row else set()
+            remotes = {r[0] for r in store.rows("SELECT identity FROM aliases WHERE scope_id = ? "
+                                                "AND identity LIKE 'remote:%'", row and row["id"])}
             # Another repository may lie where one lay before: a remote says more than a path.
             if row and (not ours or not remotes or remotes.intersection(ours)):
                 return str(row["name"])
@@ -7438,8 +7436,7 @@ def places_of(part: str, text: str) -> list[int]:
     [1, 1, 2]
     """
     ends = [end.start() for end in re.finditer("\n", text)]
-    return [1 + bisect_left(ends, place.start())
-            for place in re.finditer(f"(?={re.escape(part)})", text)]
+    return [1 + bisect_left(ends, at.start()) for at in re.finditer(f"(?={re.escape(part)})", text)]
 
 
 class Block(Record):
@@ -7986,9 +7983,8 @@ class MainContext:
     def _parts(self) -> dict[str, int]:
         tail, pages = (self._count(text) if text else 0
                        for text in (self._tail(), "\n".join(self._pages())))
-        parts = {"core": self._taken(self.prefix()), "pages": pages,
-                 "messages": sum(turn.tokens for turn in self._queue),
-                 "summary": max(0, tail - pages)}
+        parts = {"core": self._taken(self.prefix()), "pages": pages, "messages": sum(
+            turn.tokens for turn in self._queue), "summary": max(0, tail - pages)}
         return {**parts, "total": sum(parts.values())}
 
     # --- paging ---
@@ -8445,9 +8441,8 @@ CONTEXT_TOOLS = (
          "goes on.", "handle offset? session_id?", True),
     Tool("page_out", "Take a page that is no longer needed out of the main context.",
          "handle session_id?", False))
-FORGET = Tool(
-    "forget", "Remove a memory for good, with its history. Use only when the user asks for it.",
-    "memory_id", False, _cmd_forget)
+FORGET = Tool("forget", "Remove a memory for good, with its history. Use only when the user asks "
+              "for it.", "memory_id", False, _cmd_forget)
 TOOL_SETS = {"memory": TOOLS, "context": CONTEXT_TOOLS, "all": (*TOOLS, *CONTEXT_TOOLS, FORGET)}
 ALIASES = {"memory.search": "archival_memory_search", "memory.read": "page_in",
            "memory.write": "archival_memory_insert"}
@@ -8649,9 +8644,8 @@ def run_agent(model: Callable[[list[dict[str, Any]], list[dict[str, Any]]], Any]
 def _fault(text: str, used: Collection[int], cited: Cited) -> tuple[str, str]:
     """(what an answer lacks, what the model is told of it), blank for one that will do."""
     if not _VISIBLE.search(text):
-        return "the model gave no answer", (
-            "error: your reply had neither text nor a tool call; answer in plain text, or call a "
-            "tool")
+        return "the model gave no answer", ("error: your reply had neither text nor a tool call; "
+                                            "answer in plain text, or call a tool")
     if len(text) > MAX_TEXT_CHARS:
         return "the answer is too long", (f"error: your answer has {len(text):,} characters; the "
                                           f"limit is {MAX_TEXT_CHARS:,}: answer shorter")
@@ -8717,9 +8711,8 @@ def fitting_arguments(schema: Mapping[str, Any], given: Mapping[str, Any]) -> di
                     value = json.loads(value)
             if kind == "integer" and isinstance(value, float) and value.is_integer():
                 value = int(value)
-            _require(kind is None or isinstance(value, _GIVEN[kind]) and (
-                isinstance(value, bool) == (kind == "boolean")),
-                     f"{name}={_shown(value)} is not of the type {kind}")
+            _require(kind is None or isinstance(value, _GIVEN[kind]) and (type(value) is bool) == (
+                kind == "boolean"), f"{name}={_shown(value)} is not of the type {kind}")
             _require(value in about.get("enum", [value]),
                      f"{name}={_shown(value)} is none of {_shown(about.get('enum'))}")
             checked[name] = value
@@ -8807,9 +8800,8 @@ def demo_context(context: MainContext) -> Iterator[str]:
 # SDK, LangGraph's store, a skill file.  None of those packages is imported: their objects are told
 # by shape.  Replies, errors and orders are theirs; tests compare them with their implementations.
 
-_VERSIONS = """WITH file AS (SELECT * FROM blocks WHERE scope_id = :scope
-    AND label IN (SELECT value FROM json_each(:labels)))
-    SELECT label FROM file UNION SELECT value FROM file
+_VERSIONS = """WITH file AS (SELECT * FROM blocks WHERE scope_id = :scope AND label IN (
+    SELECT value FROM json_each(:labels))) SELECT label FROM file UNION SELECT value FROM file
     UNION SELECT before FROM block_edits JOIN file ON file.id = block_id"""
 _STORED = """SELECT id, key, created_at, meta FROM traces WHERE scope_id = ? AND valid_to IS NULL
     AND json_extract(meta, '$.store') NOT NULL AND key BETWEEN ? AND ? LIMIT ?"""
@@ -8920,8 +8912,7 @@ class MemoryFiles:
         try:
             _require(isinstance(command, Mapping), f"command={_shown(command)} is no object")
             name: Any = command.get("command")
-            _require(isinstance(name, str) and name in _FILE_COMMANDS,
-                     f"Unknown command: {_head(name)}")
+            _require(name in [*_FILE_COMMANDS], f"Unknown command: {_head(name)}")
             return str(getattr(self, name)(*map(command.get, _FILE_COMMANDS[name].split())))
         except RealMemoryError as error:
             if self.failure is None:
@@ -8933,11 +8924,9 @@ class MemoryFiles:
         at, blocks = _file_path(path), self.kept.blocks()
         if block := self._there(blocks, at, path):
             lines, first = block.value.split("\n"), 1
-            _require(len(lines) < 10**6,
-                     f"File {path} exceeds maximum line limit of 999,999 lines.")
-            _require(isinstance(view_range or [], (list, tuple)) and all(
-                type(n) is int for n in view_range or ()),
-                     f"view: view_range={_shown(view_range)}; give two line numbers")
+            _require(len(lines) < 1e6, f"File {path} exceeds maximum line limit of 999,999 lines.")
+            _require(isinstance(view_range or (), (list, tuple)) and {*map(type, view_range or ())
+                     } <= {int}, f"view_range={_shown(view_range)}; give two line numbers")
             if view_range and len(view_range) == 2:
                 first, last = max(1, view_range[0]), view_range[1]
                 lines = lines[first - 1:None if last == -1 else last]
@@ -8969,8 +8958,7 @@ class MemoryFiles:
                      f"not appear verbatim in {path}.")
             _require(text.count(old_str) == 1, "No replacement was performed. Multiple occurrences "
                      f"of old_str `{_head(old_str)}` in lines: "
-                     f"{_head(', '.join(map(str, places[:1_000])))}. "
-                     "Please ensure it is unique")
+                     f"{_head(', '.join(map(str, places[:1_000])))}. Please ensure it is unique")
             lines = self._save(blocks, at, text.replace(old_str, new_str)).split("\n")
         first = max(1, places[0] - 2)
         return ("The memory file has been edited. Here is the snippet showing the change (with "
@@ -9004,8 +8992,7 @@ class MemoryFiles:
         return f"Successfully renamed {old_path} to {new_path}"
 
     def forget(self, path: str) -> Forgotten:
-        """Remove a file, or a folder with all it holds, and all versions for good, also of what was
-        deleted."""
+        """Remove a file, or a folder with all in it, deleted or not, for good with all versions."""
         at = _file_path(path)
         with self.hippo.writing():
             store, blocks = self.hippo.store, self.kept.blocks()
@@ -9070,9 +9057,8 @@ class MemoryFiles:
         text, old = clean(text), blocks.get(label)
         _require(len(text) <= MAX_TEXT_CHARS, f"{label}: {len(text):,} characters; the limit is "
                  f"{MAX_TEXT_CHARS:,}: split it")
-        blocks[label] = self.kept._store(Block(
-            label, text, "", MAX_TEXT_CHARS, False, {"deleted": 1} if deleted else {},
-            self.kept.scope), old)
+        blocks[label] = self.kept._store(Block(label, text, "", MAX_TEXT_CHARS, False, (
+            {"deleted": 1} if deleted else {}), self.kept.scope), old)
         return text
 
 
@@ -9173,8 +9159,7 @@ class LangGraphStore:
         scope_key(self.scope)
 
     def batch(self, ops: Iterable[Any]) -> list[Any]:
-        """A result for each op: reads see the state before the batch, of two puts the last one
-        holds."""
+        """A result for each op: reads see the state before the batch; the last put of two holds."""
         puts: dict[str, tuple[str, Draft | None]] = {}
 
         def put(op: Any) -> None:
@@ -9245,8 +9230,7 @@ class LangGraphStore:
             hits = self.hippo.recall(op.query, k=1_000, scope=self.scope, min_confidence=0.0,
                                      tags=[_tag(op.namespace_prefix)]).items
             scores = {hit.memory_id: hit.confidence for hit in hits if hit.memory_id in rows}
-        items = [_store_item(op, "SearchItem", rows[ident], score=score)
-                 for ident, score in scores.items()]
+        items = [_store_item(op, "SearchItem", rows[i], score=score) for i, score in scores.items()]
         kept = [item for item in items if _passes(item.value, op.filter or {}, False)]
         return kept[op.offset:op.offset + op.limit]
 
@@ -9398,11 +9382,9 @@ async def answer(text, model=None, path="./rm_data", session_id="session-1"):
 
 def skill_text(runtime: str = "python") -> str:
     """A SKILL.md that teaches an agent this memory, with a scaffold for one runtime."""
-    _require(runtime in [*_SCAFFOLDS], f"runtime={_shown(runtime)}; there are "
-             f"{', '.join(_SCAFFOLDS)}")
-    code, entry = _SCAFFOLDS[runtime], {
-        "command": sys.executable or "python3",
-        "args": [os.path.abspath(__file__), "serve", "--tools", "context"]}
+    _require(runtime in [*_SCAFFOLDS], f"runtime={_shown(runtime)}; give {', '.join(_SCAFFOLDS)}")
+    code, entry = _SCAFFOLDS[runtime], {"command": sys.executable or "python3", "args": [
+        os.path.abspath(__file__), "serve", "--tools", "context"]}
     return _SKILL.format(
         EVICT_TO, SUMMARY_SHARE, PAGE_SHARE, runtime, "python" if code else "json",
         code or json.dumps({"mcpServers": {"realmemory": entry}}, indent=2),
