@@ -7032,13 +7032,12 @@ class Hippocampus(_Brain):
             owed = 0 if recorded.startswith("hashing-") else store.value(
                 f"SELECT count(*) {SQL_MISSING}", ids=None)
         return {"version": __version__, "store": store.path, "schema": SCHEMA_VERSION,
-                "read_only": store.read_only, "fts5": store.has_fts,
-                "sqlite": sqlite3.sqlite_version, "embedder": recorded,
-                "keyword_mode": self.turned_off, "vectors_owed": owed, "n_units": N_UNITS,
+                "read_only": store.read_only, "fts5": store.has_fts, "embedder": recorded,
+                "sqlite": sqlite3.sqlite_version, "keyword_mode": self.turned_off,
+                "vectors_owed": owed, "n_units": N_UNITS, "analyser": ANALYSER, "traces": counts,
                 "thresholds": {name: {"value": value, "from": origin}
                                for name, (value, origin) in limits.items()},
-                "analyser": ANALYSER, "traces": counts, "backups": len(backup_files(store.folder)),
-                "config": config_origins(self.config)}
+                "backups": len(backup_files(store.folder)), "config": config_origins(self.config)}
 
     def check(self) -> list[str]:
         """Every broken invariant in words; an empty list when the store is sound."""
@@ -8374,10 +8373,9 @@ def _titles(desk: Desk, would: Forgotten) -> str:
     with desk.hippo.store.reading():
         rows = desk.hippo.store.traces(would.memory_ids[:50]).values()
     more = len(would.memory_ids) - len(rows)
-    return "\n".join([
-        f"{len(would.memory_ids)} traces" + f" and the blocks {', '.join(would.blocks)}" * bool(
-            would.blocks), *(f"#{row['id']} [{one_line(row['scope'], 40)}] "
-                             f"{one_line(row['text'], 100)}" for row in rows),
+    blocks = f" and the blocks {', '.join(would.blocks)}" * bool(would.blocks)
+    return "\n".join([f"{len(would.memory_ids)} traces{blocks}", *(
+        f"#{r['id']} [{one_line(r['scope'], 40)}] {one_line(r['text'], 100)}" for r in rows),
         *[f"and {more} more"] * (more > 0), *would.notes])
 
 
@@ -8460,11 +8458,9 @@ you took from a record as [#id]."""}
 
 
 def checked_arguments(tool: Tool, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a call by the tool's schema; lenient where the meaning is plain.
-
-    Blank counts as missing; "5" and 5.0 are 5; "[1, 2]" and "#1,2" are ids; a number above its
-    maximum is cut to it.  Raises InvalidInput that names the argument and the way out.
-    """
+    """The arguments of a call by the tool's schema, leniently: blank counts as missing, "5" and 5.0
+    are 5, "[1, 2]" and "#1,2" are ids, a number above its maximum is cut to it.  Raises
+    InvalidInput that names the argument and the way out."""
     checked: dict[str, Any] = {}
     _require(isinstance(given, Mapping), f"arguments={_shown(given)} is no object")
     for name, schema in tool.properties.items():
@@ -8596,12 +8592,10 @@ def run_agent(model: Callable[[list[dict[str, Any]], list[dict[str, Any]]], Any]
               tools: Mapping[str, Callable[..., Any]] | None, context: MainContext,
               text: str | None = None, *, max_steps: int = 12) -> AgentRun:
     """Let a model answer the latest turn of a context (or `text`, added as the user's).
-
     `model(messages, tools)` gets chat messages and tool schemas and returns what `reply_of` takes;
     `tools` adds the caller's functions by name, described by signature and docstring.  A bad call
     comes back to the model as an error.  A reply without an answer is sent back once, then the run
-    stops; an answer that used recalled records and cites none is sent back once, then taken.
-    """
+    stops; an answer that used recalled records and cites none is sent back once, then taken."""
     _require(isinstance(tools, Mapping | None) and all(map(callable, (tools or {}).values())),
              f"tools={_shown(tools)}: give functions by name")
     own, used, trace, sent_back = dict(tools or {}), set[int](), list[str](), set[str]()
@@ -8897,8 +8891,7 @@ class MemoryFiles:
             failure = ToolError
 
     is a tool of the SDK's runner.  Secrets are cut out; directive-shaped text is shown under a line
-    that says so.  Every version is kept, a deleted file's too: `kept` has them by their paths.
-    """
+    that says so.  Every version is kept, a deleted file's too: `kept` has them by their paths."""
 
     failure: type[Exception] | None = None      # what `call` raises in place of our errors
 
@@ -9150,8 +9143,7 @@ class LangGraphStore:
         store = Store(hippo, scope="shop")
 
     An item is a trace that says the strings of its value.  A new value supersedes the old one and
-    deletion retires it: history stays until `Hippocampus.forget`.  A query's score is confidence.
-    """
+    deletion retires it: it is kept until `Hippocampus.forget`.  A query's score is confidence."""
 
     def __init__(self, hippo: Hippocampus, scope: str | None = None) -> None:
         super().__init__()
@@ -9246,11 +9238,7 @@ class LangGraphStore:
 
 
 def _place_of(namespace: Sequence[Any], key: str | None = None) -> str:
-    """The trace's key for an item; without one what the keys under a namespace begin with.
-
-    >>> _place_of(("a.b", ""), "k"), _place_of(("a",))
-    ('[["a.b", ""], "k"]', '[["a"')
-    """
+    """The trace's key for an item; without one what the keys under a namespace begin with."""
     return exact_json([[*namespace], key]) if key is not None else exact_json([[*namespace]])[:-2]
 
 
