@@ -10272,12 +10272,13 @@ def _association(brain: _Brain, scopes: Sequence[int], around: int | None) -> st
 
 
 def report_page(hippo: Hippocampus, scope: str | None = None, *, all_scopes: bool = False,
-                around: int | None = None) -> str:
+                around: int | None = None, report: Mapping[str, Any] | None = None) -> str:
     """The report as an HTML page; the graph is drawn around a trace, else around the best linked
     one.  Raises NotFound where `scope` does not see that trace."""
     from base64 import b64encode
     from hashlib import sha256
-    report, store, now = hippo.report(scope, all_scopes=all_scopes), hippo.store, hippo.clock()
+    report, store, now = report or hippo.report(scope, all_scopes=all_scopes), hippo.store, (
+        hippo.clock())
     with store.reading():
         middle = hippo._row(around, scope, all_scopes)["id"] if around is not None else None
         scopes = store.visible(scope, all_scopes)
@@ -10286,8 +10287,9 @@ def report_page(hippo: Hippocampus, scope: str | None = None, *, all_scopes: boo
                  for title, (*_, sql) in _CHARTS.items()]
         cards.insert(1, _curves(hippo, store.rows(_DOTS, asked)))
         cards.append(_association(hippo, scopes, middle))
-    sleeps = [{key: row.pop(key) for key in ("id", "day", "what")} | {
-        "changes": _pairs(row) or "nothing"} for row in reversed(report["sleeps"])]
+    sleeps = [dict(islice(row.items(), 3),      # id, day, what, counts
+                   changes=_pairs(dict(islice(row.items(), 3, None))) or "nothing")
+              for row in reversed(report["sleeps"])]
     cards.append(_card("Sleeps", "What consolidation changed; realmemory undo ID takes one back.",
                        _grid(sleeps)))
     cards += [_card(_TABLES[key][0], note, _grid(report[key])) for key, note in (
@@ -12554,24 +12556,25 @@ def litestream_copy(url: str, target: str) -> None:
 
 class _Call(Record):
     """A parsed command: its options, and the hook's JSON where there was one."""
-
     options: Any
     hook: dict[str, Any]
     last: bool = False              # whether the process ends with it
 
     def open(self) -> Desk:
         """The brain and project that options, hook and environment name."""
-        o, asked, environ = self.options, _word(self.hook, "cwd"), os.environ
-        chosen = None if o.command == "reembed" else getattr(o, "embedder", None)
+        o, environ, hooked = self.options, os.environ, self.options.command in HOOKS
+        chosen: Any = None if o.command == "reembed" else vars(o).get("embedder")
+        if chosen == "local" and o.command == "serve":
+            chosen = FastEmbedProvider(download=True)
         hippo = Hippocampus.open(
-            _folder(o), embedder=_embedder(chosen, fetch=o.command == "serve"),
+            _folder(o), embedder=None if chosen == "auto" else chosen,
             read_only=o.command == "brief",
-            timeout_s=3.0 if o.command in HOOKS and not os.isatty(0) else 30.0)
-        hippo.loads_models = COMMANDS[o.command].store != "hook" and o.command != "hook"
+            timeout_s=3.0 if hooked and not os.isatty(0) else 30.0)
+        hippo.loads_models = not hooked
         session = (_word(self.hook, "session") or environ.get("CLAUDE_CODE_SESSION_ID")
-                   or environ.get("ZCODE_SESSION_ID"))
-        hippo.session_id = clean(session)[:200] if isinstance(session, str) and session else None
-        return Desk(hippo, detect_project(o.project, _here(asked), environ))
+                   or environ.get("ZCODE_SESSION_ID") or "")
+        hippo.session_id = clean(session)[:200] or None
+        return Desk(hippo, detect_project(o.project, _here(_word(self.hook, "cwd")), environ))
 
     def answer(self) -> Answer:
         """What the command answers; raises RealMemoryError."""
@@ -12596,15 +12599,12 @@ class _Call(Record):
 
     def show(self, answer: Answer) -> int:
         """Print the answer as JSON or as text, or write it to a file; its exit code."""
-        text, target = answer.text, self.options.json
+        target, silent = self.options.json, self.hook and self.options.command == "sleep"
+        text = "" if silent else _CONTROL.sub("", answer.text)      # a model reads it; of paths
         if target and answer.data is not None:
-            text = json.dumps(answer.data, ensure_ascii=False, indent=2, sort_keys=True,
-                              default=lambda o: o._asdict() if isinstance(o, Record) else str(o))
-            text = escaped_json(text)
-        elif self.hook and self.options.command == "sleep":
-            text = ""                   # a hook's output is read by a model
-        else:
-            text = _CONTROL.sub("", text)       # of paths, say
+            text = escaped_json(json.dumps(
+                answer.data, ensure_ascii=False, indent=2, sort_keys=True,
+                default=lambda o: o._asdict() if isinstance(o, Record) else str(o)))
         if isinstance(target, str):
             text = _written(target, text)
         if text:
@@ -12641,12 +12641,6 @@ def _own_place(options: Any) -> list[str]:
     return ["--path", os.path.abspath(_folder(options))] if own else []
 
 
-def _embedder(name: str | None, *, fetch: bool) -> str | EmbeddingProvider | None:
-    """The embedder of --embedder, None for the recorded one."""
-    return FastEmbedProvider(download=fetch) if name == "local" else (
-        None if name == "auto" else name)
-
-
 def _text_of(words: Sequence[str]) -> str:
     """The text of the arguments, or of stdin where there are none."""
     if words and list(words) != ["-"]:
@@ -12669,9 +12663,9 @@ def _cmd_list(desk: Desk, given: Mapping[str, Any]) -> Answer:
 def _cmd_show(desk: Desk, given: Mapping[str, Any]) -> Answer:
     ident = desk.visible(given["memory_id"])[0]
     item, variants = desk.hippo.get(ident), desk.hippo.variants(ident)
-    lines = item_lines(item, limit=10**9)
-    lines += [f"  also said: {one_line(text, 200)}" for text in variants]
-    return Answer({**item._asdict(), "variants": variants}, "\n".join(lines))
+    return Answer({**item._asdict(), "variants": variants}, "\n".join([
+        *item_lines(item, limit=10**9), *(f"  also said: {one_line(text, 200)}"
+                                          for text in variants)]))
 
 
 def _cmd_pin(desk: Desk, given: Mapping[str, Any]) -> Answer:
@@ -12701,13 +12695,13 @@ def _cmd_sleep(desk: Desk | None, _given: Mapping[str, Any]) -> Answer:
 
 def _cmd_report(desk: Desk, given: Mapping[str, Any]) -> Answer:
     from shutil import get_terminal_size
+    html, around = given["html"], given["around"]
+    _require(html or not around, "--around goes with --html FILE")
     seen: dict[str, Any] = {"scope": desk.scope(), "all_scopes": given["all_scopes"]}
     report = desk.hippo.report(**seen)
-    _require(given["html"] or not given["around"], "--around goes with --html FILE")
-    if not given["html"]:
-        return Answer(report, report_text(report, max(40, get_terminal_size().columns)))
-    around = id_list(given["around"], "--around")[0] if given["around"] else None
-    return Answer(report, _written(given["html"], report_page(desk.hippo, **seen, around=around)))
+    return Answer(report, _written(html, report_page(
+        desk.hippo, **seen, around=id_list(around, "--around")[0] if around else None,
+        report=report)) if html else report_text(report, max(40, get_terminal_size().columns)))
 
 
 def _cmd_doctor(call: _Call) -> Answer:
@@ -12843,7 +12837,8 @@ def _cmd_restore(call: _Call) -> Answer:
 
 def _cmd_reembed(desk: Desk, given: Mapping[str, Any]) -> Answer:
     hippo = desk.hippo
-    chosen = _embedder(given["embedder"], fetch=True) or hippo.embedder
+    named = given["embedder"]
+    chosen = hippo.embedder if named in (None, "auto") else provider(named)
     if isinstance(chosen, FastEmbedProvider):
         chosen.download = True          # the recorded one, too
 
