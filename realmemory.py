@@ -2240,8 +2240,8 @@ def _stated(message: Item) -> Iterator[Proposal]:
 def _topic(text: str) -> str | None:
     """What a short wish is about, with its choice left open; None where that is unknown."""
     words = {_AXES.get(word, word) for word in content(text)} - {""}
-    known = len(words) < 5 and any(word[0] == "@" for word in words)
-    known = known and "-" not in words and "not" not in facts(text).signs   # chooses nothing
+    known = len(words) < 5 and any(word[0] == "@" for word in words) and (
+        "-" not in words and "not" not in facts(text).signs)        # chooses nothing
     return f"wish.{' '.join(sorted(words))}" if known else None
 
 
@@ -4067,12 +4067,10 @@ def _common_dir(folder: str) -> str:
 
 
 def _content(path: str) -> str:
-    try:
-        with open(path if can_be_read(path) else os.devnull, errors="replace",
-                  encoding="utf-8") as file:
-            return file.read(100_000).strip()
-    except OSError:
-        return ""
+    with suppress(OSError), open(path if can_be_read(path) else os.devnull, errors="replace",
+                                 encoding="utf-8") as file:
+        return file.read(100_000).strip()
+    return ""
 
 
 def _origin(common: str) -> str:
@@ -4265,9 +4263,8 @@ def path_given(path: object) -> str:
 
 def named_by(value: object, name: str, most: int = 2_000) -> str:
     """The text of a name or number, free of secrets."""
-    said = value if isinstance(value, str) else _shown(value, most) if isinstance(
-        value, int) else None
-    _require(said is not None and len(said) <= most,
+    said = value if isinstance(value, str) else _shown(value, most)
+    _require(isinstance(value, (str, int)) and len(said) <= most,
              f"{name}={_shown(value)} is not a text of at most {most:,} characters")
     return str(clean(said))
 
@@ -12288,22 +12285,19 @@ def _canary() -> Finding:
                     "or was lost", (not fine, "problem", "don't use it; report this output"))
 
 
-def _client(row: Mapping[str, Any]) -> Finding:
-    """How a client is wired, as a row of `client_states` says."""
-    user, project = row["user"], row["project"]
-    return _finding(row["title"], f"user: {user}, project: {project}", (
-        "unreadable" in user + project, "problem", "mend that file"), (
-        not {user, project} <= {"wired", "not wired"} or user == project == "not wired", "note",
-        f"`realmemory install {row['client']}`"))
-
-
 def findings(folder: str, environ: Mapping[str, str],
              clients: Iterable[Mapping[str, Any]] = ()) -> list[Finding]:
-    """All that the doctor finds about this machine, the store in a folder, and those clients that
-    are on this machine or wired."""
-    return [*_on_machine(environ), *_in_store(folder), _canary(), *(
-        _client(row) for row in clients
-        if row["found"] or {row["user"], row["project"]} != {"not wired"})]
+    """All that the doctor finds about this machine, the store in a folder, and those clients (rows
+    of `client_states`) that are on this machine or wired."""
+    found = [*_on_machine(environ), *_in_store(folder), _canary()]
+    for row in clients:
+        user, project = states = row["user"], row["project"]
+        if row["found"] or {*states} != {"not wired"}:
+            found.append(_finding(row["title"], f"user: {user}, project: {project}", (
+                "unreadable" in user + project, "problem", "mend that file"), (
+                not {"wired"} <= {*states} <= {"wired", "not wired"}, "note",
+                f"`realmemory install {row['client']}`")))
+    return found
 
 
 # === 35. HTTP, and other machines =================================================================
@@ -12456,7 +12450,8 @@ def serve_http(open_desk: Callable[[], Desk], tools: Sequence[Tool], address: st
     import signal
     from contextvars import ContextVar
     host, port = http_address(address)
-    _require(bool(token) or _loopback(f"[{host}]" if ":" in host else host),
+    named = f"[{host}]" if ":" in host else host
+    _require(bool(token) or _loopback(named),
              f"--http {address} would let everybody in: put a token of 16 characters or more into "
              "--token-file FILE or REALMEMORY_TOKEN, or serve on 127.0.0.1")
     ours, project = McpServer(open_desk, tools), ContextVar("project", default="")
@@ -12477,7 +12472,6 @@ def serve_http(open_desk: Callable[[], Desk], tools: Sequence[Tool], address: st
         http, "DEFAULT_MAX_REQUEST_BODY_SIZE") else {}
     manager = http.StreamableHTTPSessionManager(
         server, json_response=True, stateless=True, **limit)
-
     web = uvicorn.Server(uvicorn.Config(
         _let_in(manager.handle_request, project, token), http=_patient_protocol(owing),
         lifespan="off", ws="none", log_config=None, log_level="error", access_log=False,
@@ -12491,8 +12485,7 @@ def serve_http(open_desk: Callable[[], Desk], tools: Sequence[Tool], address: st
         for number in (signal.SIGTERM, signal.SIGINT):      # uvicorn hands them on when it is done
             signal.signal(number, web.handle_exit)
         ours.desk()                     # what is wrong with the store is said now
-        _print_error("serving http://{}:{}/mcp".format(
-            f"[{host}]" if ":" in host else host, listener.getsockname()[1]))
+        _print_error(f"serving http://{named}:{listener.getsockname()[1]}/mcp")
         anyio.run(run)
 
 
