@@ -2159,27 +2159,25 @@ _OPENER = Regex(r"(?:(?:ok(?:ay)?|please|also|and|but|so|btw|yeah|well|yes|thank
                 r"\b[,!:. —-]*)*", re.I)
 _JOINT = Regex(r", (?:and |и |y )?| (?:and|и|y) ", re.I)
 # What states nothing of one's own: asked or quoted (\0); supposed, told by others, code.
-_IDLE = Regex(
-    r"\?[\s\"»)]*$|[¿\0]|\b(?:if (?:i|we|my)|suppos\w+|imagine|pretend|let's say|maybe|perhaps"
-    r"|might|said|says?|told|according to|wrote|asked|если бы|допустим|предположим|представь"
-    r"|может быть|возможно|наверное|сказал[аи]?|говор[ия]т|по словам|просил[аи]?|supón|imagin\w+"
-    r"|quizás?|tal vez|dijo|dicen?|según)\b|[{}<>]|[=!]=|\w\(.*\)|;$", re.I)
+_IDLE = Regex(r"\?[\s\"»)]*$|[¿\0]|\b(?:if (?:i|we|my)|suppos\w+|imagin\w+|pretend|let's say|maybe"
+              r"|perhaps|might|said|says?|told|according to|wrote|asked|если бы|допустим|представь"
+              r"|предположим|может быть|возможно|наверное|сказал[аи]?|говор[ия]т|по словам|según"
+              r"|просил[аи]?|supón|quizás?|tal vez|dijo|dicen?)\b|[{}<>]|[=!]=|\w\(.*\)|;$", re.I)
 # How what follows is brought in as no word of the user's own: begun so, or a line ending in ":".
 _TOLD = Regex(
     r"(?:(?:(?:can|could|would|will) (?:you|we)|help me|let's|i (?:want|need) you to|now|just|then"
     r"|first|можешь|можете|помоги(?:те)?(?: мне)?|давай(?:те)?|¿?(?:puedes|podrías|vamos a|ayúdame"
     r" a|quiero que))\W+(?:please |пожалуйста,? )?)*(?:(?:translat|quot(?:e|ing)\b|assum|pretend"
-    r"|imagine|suppos|for (?:example|instance)|e\.g|proofread|paraphras|rephras|rewrit|role-?play"
-    r"|act as|repeat after|перевед|перевес|переводи|процитир|цитир|предполож|допустим|представь"
-    r"|притвор|вообрази|например|перефразир|перепиш|вычита|сочини"
-    r"|traduc|traduz|cita[rd]?\b|supon[^g]"
-    r"|supong[ao][^ ]|supón|imagin|fing[eiu]|por ejemplo|parafras|reescrib)|(?:write|draft|compose"
-    r"|напиш|escrib|redacta)\w*(?: \w+){0,4} (?:stor(?:y|ies)|poem|letter|e-?mail|essay|dialog"
-    r"|speech|song|scene|monolog|novel|diary|article|bio|рассказ|стих|письм|эссе|сказк|диалог|песн"
-    r"|сцен|монолог|роман|стать|cuento|historia|carta|correo|poema|ensayo|diálogo|canción|escena"
-    r"|monólogo|novela|artículo)|[^.:]{0,80}\b(?:this|following|text|letter|e-?mail|sentence"
-    r"|paragraph|passage|article|said|says|wrote|эт(?:о|от|у)|следующ\w+|текст\w*|письм\w|абзац"
-    r"|est[ea]|siguiente|texto|carta|frase|párrafo|correo|dijo|dice|decía)\b[^.:]{0,30}: )", re.I)
+    r"|imagin|suppos|for (?:example|instance)|e\.g|proofread|paraphras|rephras|rewrit|role-?play"
+    r"|act as|repeat after|перев(?:ед|ес|оди)|процитир|цитир|предполож|допустим|представь|притвор"
+    r"|вообрази|например|перефразир|перепиш|вычита|сочини|tradu[cz]|cita[rd]?\b|supon[^g]|supón"
+    r"|supong[ao][^ ]|fing[eiu]|por ejemplo|parafras|reescrib)|(?:write|draft|compose|напиш|escrib"
+    r"|redacta)\w*(?: \w+){0,4} (?:stor(?:y|ies)|poem|letter|e-?mail|essay|dialog|speech|song|scene"
+    r"|monolog|novel|diary|article|bio|рассказ|стих|письм|эссе|сказк|диалог|песн|сцен|монолог|роман"
+    r"|стать|cuento|historia|carta|correo|ensayo|diálogo|canción|escena|monólogo|artículo)"
+    r"|[^.:]{0,80}\b(?:this|following|text|letter|e-?mail|sentence|paragraph|passage|article|said"
+    r"|says|wrote|эт(?:о|от|у)|следующ\w+|текст\w*|письм\w|абзац|est[ea]|siguiente|texto|carta"
+    r"|frase|párrafo|correo|dijo|dice|decía)\b[^.:]{0,30}: )", re.I)
 _OWN_HEAD = Regex(
     r"\b(?:about (?:me|us|myself)|(?:my|our|these) (?:\w+ )?(?:rules|preferences|decisions|details"
     r"|conventions|requirements)|rememb\w+|keep in mind|from now on|(?:о|обо|про) (?:себе|мне|нас"
@@ -4339,9 +4337,8 @@ def _whole(value: Any, name: str, high: int, low: int = 1) -> int:
 
 def number_in(value: object, name: str, low: float, high: float) -> float:
     """A finite number in a range; raises InvalidInput."""
-    _require(isinstance(value, (int, float)) and not isinstance(value, bool)
-             and low <= value <= high,
-             f"{name}={_shown(value)} is not a number from {low} to {high}")
+    _require(isinstance(value, (int, float)) and not isinstance(value, bool) and (
+        low <= value <= high), f"{name}={_shown(value)} is not a number from {low} to {high}")
     return float(value)  # type: ignore[arg-type]
 
 
@@ -4581,9 +4578,8 @@ def place(brain: _Brain, draft: Draft) -> WriteResult:
 
 def _place_shared(brain: _Brain, near: Sequence[Neighbour], scope: int) -> int | None:
     """The trace whose place in recall a rewording shares; groups that it joins become one."""
-    groups = sorted({n.row["gist_id"] or n.row["id"] for n in near if n.reworded
-                     and n.row["scope_id"] == scope
-                     and n.comparison.overlap >= brain.config.gate_gist})
+    groups = sorted({n.row["gist_id"] or n.row["id"] for n in near if n.reworded and (
+        n.row["scope_id"] == scope and n.comparison.overlap >= brain.config.gate_gist)})
     for other in groups[1:]:
         brain.store.run("UPDATE traces SET gist_id = ? WHERE gist_id = ? OR id = ?", groups[0],
                         other, other)
@@ -4713,8 +4709,7 @@ def _kept_apart(draft: Draft, scope: int, row: sqlite3.Row) -> str:
         (row["scope_id"] != scope, f"known in {row['scope']!r}: each scope keeps its own"),
         (row["origin"] != draft.origin, f"said by another origin ({row['origin']})"),
         (theirs.casefold() != mine.casefold(), f"said by another speaker ({theirs or 'unnamed'})"),
-        (draft.key and row["key"] not in (None, draft.key),
-         f"kept under another key ({row['key']})"),
+        (draft.key and row["key"] not in (None, draft.key), f"kept under the key {row['key']}"),
         (draft.quarantine, "quarantined text reinforces nothing")) if apart), "")
 
 
@@ -4737,9 +4732,9 @@ def insert(brain: _Brain, draft: Draft, scope: int, gist: int | None, decision: 
         raise StoreError(f"this brain holds {MAX_TRACE_ID:,} traces, its limit; open another "
                          "namespace")
     before = store.turns(previous) if previous and brain.config.use_context else {}
-    pointers = pointer_group(ident, trace_impacts(
-        draft.words, speaker=draft.speaker, when=draft.when, before=[*before.values()]),
-        draft.words)
+    impacts = trace_impacts(draft.words, speaker=draft.speaker, when=draft.when,
+                            before=[*before.values()])
+    pointers = pointer_group(ident, impacts, draft.words)
     for earlier, weight in zip(before, NEXT, strict=False):
         pointers += pointer_group(earlier, add_impacts({}, first_words(draft.text), weight), ())
     if draft.vector is not None:
@@ -4767,11 +4762,10 @@ def reinforce(brain: _Brain, row: sqlite3.Row, draft: Draft, decision: Decision)
     tags = sorted({*json.loads(row["tags"] or "[]"), *draft.tags})
     meta = {**draft.meta, **json.loads(row["meta"] or "{}")}
     source = row if row["source_url"] else draft._asdict()
-    store.change(ident, tags=_json_or_null(tags), key=row["key"] or draft.key,
-                 meta=_json_or_null(meta), source_url=source["source_url"],
-                 source_hash=source["source_hash"], updated_at=now,
-                 kind=max(row["kind"], draft.kind, key=KINDS.index),
-                 reinforcements=row["reinforcements"] + 1)
+    store.change(ident, tags=_json_or_null(tags), key=row["key"] or draft.key, updated_at=now,
+                 meta=_json_or_null(meta), reinforcements=row["reinforcements"] + 1,
+                 source_url=source["source_url"], source_hash=source["source_hash"],
+                 kind=max(row["kind"], draft.kind, key=KINDS.index))
     if draft.origin in TRUSTED:  # else repetition adds no strength: it is easily planted
         store.change(ident, strength=reinforced(row["strength"], brain.config.strength_gain),
                      reinforced_at=now, contexts=row["contexts"] + apart)
@@ -9958,8 +9952,8 @@ class _Hook:
         for line in _content(beside).splitlines():
             with suppress(ValueError, TypeError, KeyError):
                 entry = json.loads(line)
-                at, said = epoch(entry["at"]), str(entry["error"])
-                self.store.event(at, "hook_error", data={"error": said})
+                self.store.event(epoch(entry["at"]), "hook_error",
+                                 data={"error": str(entry["error"])})
         with suppress(OSError):
             os.unlink(beside)
         rows = self.store.rows("SELECT seq, at, json_extract(data, '$.error') AS error FROM events "
@@ -9967,10 +9961,9 @@ class _Hook:
                                self.store.mark("failures_told"))
         if not rows:
             return ""
-        *_, last = rows
-        self.store.set_meta("failures_told", last["seq"])
-        return (f"realMemory failed on {day_of(last['at'])} ({len(rows)}x): "
-                f"{one_line(last['error'] or '', 200)}")
+        self.store.set_meta("failures_told", rows[-1]["seq"])
+        return (f"realMemory failed on {day_of(rows[-1]['at'])} ({len(rows)}x): "
+                f"{one_line(rows[-1]['error'] or '', 200)}")
 
 
 def module_command(first: str = "") -> list[str]:
@@ -12404,9 +12397,8 @@ def _listener(host: str, port: int, owing: dict[Any, None]) -> Any:
                 raise ConnectionAbortedError
             return found
 
-    door = Door(fileno=socket.create_server(
-        (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET,
-        backlog=1_024).detach())
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    door = Door(fileno=socket.create_server((host, port), family=family, backlog=1_024).detach())
     door.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)      # else 40 ms an answer
     return door
 
@@ -12470,8 +12462,7 @@ def serve_http(open_desk: Callable[[], Desk], tools: Sequence[Tool], address: st
     from mcp.server import streamable_http_manager as http
     limit = {"max_request_body_size": BODY_LIMIT} if hasattr(
         http, "DEFAULT_MAX_REQUEST_BODY_SIZE") else {}
-    manager = http.StreamableHTTPSessionManager(
-        server, json_response=True, stateless=True, **limit)
+    manager = http.StreamableHTTPSessionManager(server, json_response=True, stateless=True, **limit)
     web = uvicorn.Server(uvicorn.Config(
         _let_in(manager.handle_request, project, token), http=_patient_protocol(owing),
         lifespan="off", ws="none", log_config=None, log_level="error", access_log=False,
@@ -12535,8 +12526,7 @@ class _Call(Record):
             chosen = FastEmbedProvider(download=True)
         hippo = Hippocampus.open(
             _folder(o), embedder=None if chosen == "auto" else chosen,
-            read_only=o.command == "brief",
-            timeout_s=3.0 if hooked and not os.isatty(0) else 30.0)
+            read_only=o.command == "brief", timeout_s=3 if hooked and not os.isatty(0) else 30)
         hippo.loads_models = not hooked
         session = (_word(self.hook, "session") or environ.get("CLAUDE_CODE_SESSION_ID")
                    or environ.get("ZCODE_SESSION_ID") or "")
@@ -12704,11 +12694,10 @@ def _cmd_install(call: _Call) -> Answer:
     folder = project_root(brain_folder(".", None))
     if not o.client:
         states = client_states(folder, home)
-        return Answer(states, "\n".join(
+        return Answer(states, "\n".join([*(
             f"{s['client']:<12} {s['title']:<12} {'found' if s['found'] else 'not found':<10} "
-            f"user: {s['user']}, project: {s['project']}" for s in states)
-            + f"\nproject: {folder}"
-            "\ninstall CLIENT wires one; --dry-run shows what it would change")
+            f"user: {s['user']}, project: {s['project']}" for s in states), f"project: {folder}",
+            "install CLIENT wires one; --dry-run shows what it would change"]))
     try:
         done = wire(o.client, o.scope, folder, brain, out=o.command == "uninstall",
                     dry_run=o.dry_run, home=home)
@@ -12778,10 +12767,9 @@ def _cmd_restore(call: _Call) -> Answer:
     o, folder, url = call.options, _folder(call.options), call.options.litestream
     if o.list or not (o.copy or url):
         told = copies_told(folder)
-        return Answer({"backups": told}, "\n".join(
-            f"{one['at']} {one['bytes']:>12,} bytes  " + (
-                "damaged" if one["traces"] is None else f"{one['traces']:,} traces")
-            + f"  {one['path']}" for one in told) or "no copies in backups/")
+        return Answer({"backups": told}, "\n".join("{at} {bytes:>12,} bytes  {}  {path}".format(
+            "damaged" if one["traces"] is None else f"{one['traces']:,} traces", **one)
+            for one in told) or "no copies in backups/")
     _require(not (url and o.copy), "give a copy or --litestream, not both")
     sound, bad = sound_copies(folder) if o.copy == "newest" else ([o.copy or clean(url)], [])
     if not sound:
