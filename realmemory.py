@@ -11525,7 +11525,12 @@ class McpServer:
         reply: dict[str, Any] = {"jsonrpc": "2.0", "id": None}
 
         def result() -> dict[str, Any] | None:
-            message = self._parsed(line)
+            try:
+                message = json.loads(line.decode("utf-8-sig"), parse_constant=int)  # refuses NaN
+            except (ValueError, RecursionError):
+                raise _RpcError(-32700, "not a line of UTF-8 JSON") from None
+            if not isinstance(message, dict):
+                raise _RpcError(-32600, "not a request: one JSON object a line, no batches")
             if "id" not in message if "method" in message else {"result", "error"} & set(message):
                 return None             # a notification, or an answer to nothing we asked
             ident = message.get("id")
@@ -11549,16 +11554,6 @@ class McpServer:
             _print_error(f"{type(error).__name__}: {error}")
             told = -32603, f"internal error: {type(error).__name__}"
         return {"error": dict(zip(("code", "message", "data"), told, strict=False))}
-
-    @staticmethod
-    def _parsed(line: bytes) -> dict[str, Any]:
-        try:
-            message = json.loads(line.decode("utf-8-sig"), parse_constant=int)   # refuses NaN
-        except (ValueError, RecursionError):
-            raise _RpcError(-32700, "not a line of UTF-8 JSON") from None
-        if not isinstance(message, dict):
-            raise _RpcError(-32600, "not a request: one JSON object a line, no batches")
-        return message
 
     def _result(self, method: object, params: object) -> dict[str, Any]:
         if not isinstance(method, str):
@@ -12596,15 +12591,6 @@ def _own_place(options: Any) -> list[str]:
     return ["--path", os.path.abspath(_folder(options))] if own else []
 
 
-def _text_of(words: Sequence[str]) -> str:
-    """The text of the arguments, or of stdin where there are none."""
-    if words and list(words) != ["-"]:
-        return " ".join(words)
-    if sys.stdin is None or sys.stdin.isatty():
-        raise InvalidInput("no text given; add it after the command or pipe it in")
-    return sys.stdin.buffer.read(8 * MAX_TEXT_CHARS).decode("utf-8", "replace")
-
-
 def _cmd_list(desk: Desk, given: Mapping[str, Any]) -> Answer:
     items = desk.hippo.traces(scope=desk.scope(), **_named(
         given, "all_scopes kind include_superseded limit before"))
@@ -13009,8 +12995,12 @@ def _parsed(arguments: list[str]) -> Any:
     if rest and (not name or any(word.startswith("-") for word in rest)):
         parser.error(f"unrecognized arguments: {' '.join(rest)}; a text that begins with a dash "
                      "goes after --")
-    if name:
-        setattr(options, name, _text_of([*getattr(options, name), *rest]))
+    if name and (words := [*getattr(options, name), *rest]) not in ([], ["-"]):
+        setattr(options, name, " ".join(words))
+    elif name:
+        _require(sys.stdin is not None and not sys.stdin.isatty(),
+                 "no text given; add it after the command or pipe it in")
+        setattr(options, name, sys.stdin.buffer.read(8 * MAX_TEXT_CHARS).decode("utf-8", "replace"))
     return options
 
 
@@ -13024,8 +13014,7 @@ def _bare_options(command: str, **named: str) -> Any:
 
 def _hook_input() -> dict[str, Any]:
     """The JSON object that a client pipes into a hook; {} for nothing, garbage or an open pipe."""
-    chunks: list[bytes] = []
-    done = allocate_lock()
+    chunks, done = list[bytes](), allocate_lock()
     done.acquire()
 
     def read() -> None:
