@@ -4680,25 +4680,21 @@ def decide(draft: Draft, scope: int, near: Sequence[Neighbour], config: MemoryCo
     """The gate's verdict; `near` is sorted, what says most first."""
     related = draft.related_ids
     linked = [n for n in near if n.comparison.relation != "different"]
-    relation, reason = "new", near[0].comparison.reason if near else "nothing like it is known"
+    relation, reason = "new", "forced: the gate was passed by" if draft.force_new else (
+        near[0].comparison.reason if near else "nothing like it is known")
     action, target = ("link", related[0]) if related else ("create", None)
-    if draft.force_new:
-        reason = "forced: the gate was passed by"
-    if linked:
-        first, action = linked[0], "link"
-        relation, _, reason = first.comparison
-        target = first.row["id"]
-        if relation == "same":
-            apart = _kept_apart(draft, scope, first.row)
-            action = "link" if apart else "reinforce"
-            relation, reason = ("similar", f"{reason}, but {apart}") if apart else (
-                relation, reason)
-    ids = () if action == "reinforce" else tuple(n.row["id"] for n in linked)
     overlap = max((n.comparison.overlap for n in near), default=0.0)
+    if linked:
+        first, action = linked[0].row, "link"
+        (relation, _, reason), target = linked[0].comparison, first["id"]
+        if relation == "same" and (apart := _kept_apart(draft, scope, first)):
+            relation, reason = "similar", f"{reason}, but {apart}"
+        elif relation == "same":
+            action, overlap, linked = "reinforce", 1.0, []
     return Decision(
-        action=action, target_id=target, related_ids=tuple(dict.fromkeys([*related, *ids])),
-        novelty=0.0 if action == "reinforce" else round(1.0 - overlap, 4),
-        best_cosine=round(max((n.cosine for n in near), default=0.0), 4), relation=relation,
+        action=action, target_id=target, novelty=round(1.0 - overlap, 4), relation=relation,
+        related_ids=tuple(dict.fromkeys([*related, *(n.row["id"] for n in linked)])),
+        best_cosine=round(max((n.cosine for n in near), default=0.0), 4),
         reason="; ".join([reason, *draft.notes]))
 
 
@@ -10160,10 +10156,9 @@ def _chart(title: str, rows: Sequence[Sequence[Any]], today: int) -> str:
     if title != "Latency":
         days = [min(row[0], today) for row in rows] or [0]
         size = next((n for n in (1, 7, 28) if max(days) // n - min(days) // n < STEPS), 364)
-        last = max(days) // size
-        first = max(min(days) // size, last - STEPS + 1)
-        steps = [day // size - first for day in days]
-        names = [day_of(at * size * DAY_S) for at in range(first, last + 1)]
+        shown = range(min(days) // size, max(days) // size + 1)[-STEPS:]
+        steps = [day // size - shown[0] for day in days]
+        names = [day_of(at * size * DAY_S) for at in shown]
         note += f" A bar is {size} day{'s' * (size > 1)}."
     stacks = [[0] * len(series) for _ in names]
     for step, (_, what, n) in zip(steps, rows, strict=False):
@@ -12916,8 +12911,9 @@ OPTIONS: dict[str, dict[str, Any]] = {      # as argparse takes them
     "client": {"nargs": "?", "metavar": "CLIENT", "help": "one of " + ", ".join(CLIENTS)},
     "--scope": {"choices": ("user", "project"), "default": "user"},
     "source": {"metavar": "SOURCE", "help": f"a file or folder; {', '.join(TRANSCRIPTS)}"},
-    "--output": {"metavar": "FILE"},
-    "--format": {"choices": (*FORMATS,)}, "--to": {"required": True, "metavar": "PROJECT"},
+    "report --json": {"nargs": "?", "const": True, "metavar": "FILE"},
+    "--output": {"metavar": "FILE"}, "--format": {"choices": (*FORMATS,)},
+    "--to": {"required": True, "metavar": "PROJECT"},
     "old_name": {"metavar": "OLD"}, "new_name": {"metavar": "NEW"},
     "--embedder": {"choices": ("auto", *_PROVIDERS), "help": "auto: what the store records"},
     "--http": {"metavar": "[HOST:]PORT", "help": "by the official SDK"},
@@ -12957,8 +12953,8 @@ def _parser(chosen: str | None) -> Any:
         row = COMMANDS[str(name)]
         sub = commands.add_parser(name, help=row.help, description=row.help, **how)
         for flag in _COMMON:
-            sub.add_argument(flag, default=argparse.SUPPRESS, **OPTIONS[flag] if (name, flag) != (
-                "report", "--json") else {"nargs": "?", "const": True, "metavar": "FILE"})
+            sub.add_argument(flag, default=argparse.SUPPRESS,
+                             **OPTIONS.get(f"{name} {flag}") or OPTIONS[flag])
         for flag in row.options.split():
             sub.add_argument(flag, **OPTIONS[flag])
         if name in ("remember", "revise"):  # what is typed is a user's
