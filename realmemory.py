@@ -9679,10 +9679,9 @@ def heard(text: str) -> str:
     return text if len(text) <= TURN_CHARS else f"{text[:TURN_CHARS]}… ({len(text):,} characters)"
 
 
-def _said(line: object, session: str, cwd: str) -> Said | None:
+def _said(line: Mapping[str, Any], session: str, cwd: str) -> Said | None:
     """The turn in a line of a transcript; None where it holds none that a person would call so."""
-    if not isinstance(line, Mapping) or any(
-            line.get(flag) for flag in ("isMeta", "isSidechain", "isCompactSummary")) or (
+    if told(line, "isMeta isSidechain isCompactSummary") or (
             told(line, "payload.type") or "message") != "message":
         return None
     found = {name: told(line, paths) for name, paths in _LINE.items()}
@@ -9724,9 +9723,10 @@ def _turns_in(path: str, database: bool = False, tail: int = 0) -> Iterator[Said
     name, cwd = os.path.splitext(os.path.basename(path))[0], ""
     named = re.search(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$", name)
     for data in _records(path, database, tail):
-        cwd = str(isinstance(data, Mapping) and told(data, _LINE["cwd"]) or cwd)
-        if said := _said(data, named[0] if named else name, cwd):
-            yield said
+        if isinstance(data, Mapping):
+            cwd = str(told(data, _LINE["cwd"]) or cwd)
+            if said := _said(data, named[0] if named else name, cwd):
+                yield said
 
 
 def _logged(store: TraceStore, session: str, most: int = -1) -> list[sqlite3.Row]:
@@ -12836,8 +12836,7 @@ _ROWS: dict[str, tuple[Any, ...]] = {
         "--speaker --when --session --source --related --tag --force --embedder", "made"),
     "recall": (_cmd_recall, "search", "query -k --all-scopes --kind --why --tag --as-of "
         "--superseded --min-confidence --embedder", "home"),
-    "list": (_cmd_list, "traces, newest first", "--all-scopes --kind --superseded --limit "
-        "--before"),
+    "list": (_cmd_list, "the newest traces", "--all-scopes --kind --superseded --limit --before"),
     "show": (_cmd_show, "one trace whole, with its history", "memory_id"),
     "pin": (_cmd_pin, "keep a trace in the brief for good", "memory_id --off"),
     "revise": (_cmd_revise, "supersede a trace by a new text", "old_id new_text --kind --when "
@@ -12846,8 +12845,7 @@ _ROWS: dict[str, tuple[Any, ...]] = {
     "forget": (_cmd_forget, "remove traces for good: by id, or of a project all that meet the "
         "options", "ids --query --origin --source --session --everything --all-scopes --pinned "
         "--backups --yes --dry-run"),
-    "brief": (_cmd_brief, "what a session should know at its start (hook)", "--limit --strict",
-        "hook"),
+    "brief": (_cmd_brief, "what to know at a session's start (hook)", "--limit --strict", "hook"),
     "sleep": (_cmd_sleep, "consolidate (hook)", "--strict", "hook"),
     "hook": (_cmd_hook, "what a client runs at an event (hook)", "event --client --strict", "own"),
     "hooks": (_cmd_hooks, "whether hooks work in this project", "state", "home"),
@@ -12859,11 +12857,9 @@ _ROWS: dict[str, tuple[Any, ...]] = {
     "uninstall": (_cmd_install, "the exact inverse", "client --scope --dry-run", "own"),
     "skill": (_cmd_skill, "a SKILL.md for an agent", "skill --runtime", "own"),
     "doctor": (_cmd_doctor, "what is wrong around the memory, and the way out", "", "own"),
-    "check": (_cmd_check, "audit every invariant; mend what can be", "--repair --yes --dry-run",
-        "own"),
+    "check": (_cmd_check, "audit and mend every invariant", "--repair --yes --dry-run", "own"),
     "backup": (_cmd_backup, "copy the store", "", "home"),
-    "restore": (_cmd_restore, "bring a copy back", "copy --litestream --list --yes --dry-run",
-        "own"),
+    "restore": (_cmd_restore, "put a copy back", "copy --litestream --list --yes --dry-run", "own"),
     "reembed": (_cmd_reembed, "make missing vectors, or move to another embedder after a copy",
         "--embedder", "home"),
     "export": (_cmd_export, "write memories for another store or program", "--output --format "
