@@ -11606,11 +11606,10 @@ _SERVER_INFO = {"name": "realmemory", "title": "realMemory", "version": __versio
 
 
 def sdk_server(name: str, desk: Callable[[], Desk], tools: Sequence[Tool]) -> Any:
-    """The tools as a server of the official SDK (mcp 1.26 to 2.x); `name` is of the option."""
+    """The tools as a server of the official SDK (mcp 2.x); `name` is of the option."""
     try:
-        import mcp
         from anyio import CapacityLimiter, to_thread
-        from mcp import types
+        from mcp import MCPError, types
         from mcp.server.lowlevel import Server
     except (ImportError, AttributeError, TypeError, ValueError, RuntimeError) as error:  # unfit SDK
         raise StoreError(f"serve --{name} needs the package mcp ({_shown(str(error), 120)}); "
@@ -11624,22 +11623,11 @@ def sdk_server(name: str, desk: Callable[[], Desk], tools: Sequence[Tool]) -> An
         told = await to_thread.run_sync(lambda: McpServer.outcome(
             lambda: call_tool(desk, params.name, params.arguments, tools)), limiter=one)
         if error := told.get("error"):
-            raise mcp.MCPError(**error) if hasattr(mcp, "MCPError") else mcp.McpError(
-                types.ErrorData(**error))
+            raise MCPError(**error)
         return types.CallToolResult.model_validate(told["result"])
 
-    def wrapped(answer: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
-        async def answer_1(request: Any) -> Any:
-            return types.ServerResult(await answer(None, request.params))
-        return answer_1
-
-    about = {"version": __version__, "instructions": server_offer(tools)["instructions"]}
-    if not hasattr(Server, "list_tools"):
-        return Server("realmemory", on_list_tools=listed, on_call_tool=called, **about)
-    server: Any = Server("realmemory", **about)     # 1.x
-    server.request_handlers |= {types.ListToolsRequest: wrapped(listed),
-                                types.CallToolRequest: wrapped(called)}
-    return server
+    return Server("realmemory", version=__version__, on_list_tools=listed, on_call_tool=called,
+                  instructions=server_offer(tools)["instructions"])
 
 
 def serve_sdk(open_desk: Callable[[], Desk], tools: Sequence[Tool] = TOOLS) -> None:
@@ -12447,10 +12435,9 @@ def serve_http(open_desk: Callable[[], Desk], tools: Sequence[Tool], address: st
     server = sdk_server("http", lambda: desk(project.get()), tools)
     import anyio
     import uvicorn
-    from mcp.server import streamable_http_manager as http
-    limit = {"max_request_body_size": BODY_LIMIT} if hasattr(
-        http, "DEFAULT_MAX_REQUEST_BODY_SIZE") else {}
-    manager = http.StreamableHTTPSessionManager(server, json_response=True, stateless=True, **limit)
+    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+    manager = StreamableHTTPSessionManager(
+        server, json_response=True, stateless=True, max_request_body_size=BODY_LIMIT)
     web = uvicorn.Server(uvicorn.Config(
         _let_in(manager.handle_request, project, token), http=_patient_protocol(owing),
         lifespan="off", ws="none", log_config=None, log_level="error", access_log=False,
