@@ -9657,15 +9657,14 @@ def _word(data: Mapping[str, Any], name: str) -> str:
 
 def _unwrapped(text: str) -> str:
     """The text without what stands between two tags of _WRAPPER."""
-    tags, ends, kept, at = [*_WRAPPER.finditer(text)], dict[str, list[int]](), list[str](), 0
+    tags, kept, at, inside = [*_WRAPPER.finditer(text)], list[str](), 0, ""
+    ends = {tag[2]: tag.start() for tag in tags if tag[1]}      # the last of each name
     for tag in tags:
-        if tag[1]:
-            ends.setdefault(tag[2], []).append(tag.start())
-    for tag in tags:
-        closing = ends.get(tag[2], [])
-        if not tag[1] and tag.start() >= at and closing and closing[-1] > tag.start():
+        if tag[1] and tag[2] == inside:
+            at, inside = tag.end(), ""
+        elif not (tag[1] or inside) and ends.get(tag[2], -1) > tag.start():
             kept.append(text[at:tag.start()])
-            at = text.index(">", closing[bisect_left(closing, tag.start())]) + 1
+            inside = tag[2]
     return "".join([*kept, text[at:]])
 
 
