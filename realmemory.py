@@ -9947,8 +9947,8 @@ class _Hook:
         for line in _content(beside).splitlines():
             with suppress(ValueError, TypeError, KeyError):
                 entry = json.loads(line)
-                self.store.event(epoch(entry["at"]), "hook_error",
-                                 data={"error": str(entry["error"])})
+                at, said = epoch(entry["at"]), str(entry["error"])
+                self.store.event(at, "hook_error", data={"error": said})
         with suppress(OSError):
             os.unlink(beside)
         rows = self.store.rows("SELECT seq, at, json_extract(data, '$.error') AS error FROM events "
@@ -9956,9 +9956,10 @@ class _Hook:
                                self.store.mark("failures_told"))
         if not rows:
             return ""
-        self.store.set_meta("failures_told", rows[-1]["seq"])
-        return (f"realMemory failed on {day_of(rows[-1]['at'])} ({len(rows)}x): "
-                f"{one_line(rows[-1]['error'] or '', 200)}")
+        *_, last = rows
+        self.store.set_meta("failures_told", last["seq"])
+        return (f"realMemory failed on {day_of(last['at'])} ({len(rows)}x): "
+                f"{one_line(last['error'] or '', 200)}")
 
 
 def module_command(first: str = "") -> list[str]:
@@ -12585,9 +12586,9 @@ def _cmd_list(desk: Desk, given: Mapping[str, Any]) -> Answer:
 def _cmd_show(desk: Desk, given: Mapping[str, Any]) -> Answer:
     ident = desk.visible(given["memory_id"])[0]
     item, variants = desk.hippo.get(ident), desk.hippo.variants(ident)
-    return Answer({**item._asdict(), "variants": variants}, "\n".join([
-        *item_lines(item, limit=10**9), *(f"  also said: {one_line(text, 200)}"
-                                          for text in variants)]))
+    lines = item_lines(item, limit=10**9)
+    lines += [f"  also said: {one_line(text, 200)}" for text in variants]
+    return Answer({**item._asdict(), "variants": variants}, "\n".join(lines))
 
 
 def _cmd_pin(desk: Desk, given: Mapping[str, Any]) -> Answer:
@@ -12644,8 +12645,9 @@ def _cmd_serve(call: _Call) -> Answer:
     elif call.options.sdk:
         serve_sdk(call.open, tools)
     else:
-        source, wire = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+        wire = os.fdopen(os.dup(1), "wb")
         os.dup2(2, 1)                   # a stray print must not reach the wire
+        source = os.fdopen(os.dup(0), "rb")
         with open(os.devnull, "rb") as null:
             os.dup2(null.fileno(), 0)   # nor may a child read it
         McpServer(call.open, tools).serve(source, wire)
@@ -12992,7 +12994,8 @@ def _bare_options(command: str, **named: str) -> Any:
 
 def _hook_input() -> dict[str, Any]:
     """The JSON object that a client pipes into a hook; {} for nothing, garbage or an open pipe."""
-    chunks, done = list[bytes](), allocate_lock()
+    chunks: list[bytes] = []
+    done = allocate_lock()
     done.acquire()
 
     def read() -> None:
