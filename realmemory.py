@@ -12329,8 +12329,6 @@ def _patient_protocol(owing: dict[Any, None]) -> Any:
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
     class Patient(H11Protocol):
-        deadline: Any = None
-
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
             self.deadline = self.loop.call_later(REQUEST_S, transport.abort)
