@@ -3235,17 +3235,17 @@ class Store:
         finally:
             self._con.set_progress_handler(None, 0)
 
-    def checkpoint(self, gone: Collection[str] = (), *, vacuum: bool = False) -> bool:
-        """Move the WAL into the database and empty it, and leave no piece of the `gone` texts in
-        it; False while another process holds a snapshot, or the lock where one is left.  Litestream
-        always holds one: to ask for the WAL would only keep writers waiting."""
+    def checkpoint(self, *, vacuum: bool = False) -> bool:
+        """Move the WAL into the database and empty it; with `vacuum` no page keeps what was deleted
+        (secure_delete leaves what a balanced page held before).  False while another process holds
+        a snapshot, or the lock.  Litestream always holds one: to ask would keep writers waiting."""
         if os.path.isdir(self.replicated):
             return False
         with self._alone():
             try:
                 self._wait_at_most(0.25)
                 done = self.value("PRAGMA wal_checkpoint(TRUNCATE)") == 0
-                if done and (vacuum or gone and self._gaps_hold(gone)):
+                if done and vacuum:
                     self._wait_at_most(2.0)
                     self.run("VACUUM")
                     done = self.value("PRAGMA wal_checkpoint(TRUNCATE)") == 0
@@ -3254,40 +3254,6 @@ class Store:
                 return False
             finally:
                 self._wait_at_most(self.timeout_s)
-
-    def _gaps_hold(self, texts: Collection[str]) -> bool:
-        """Whether the unused gaps of the pages may hold 31 bytes in a row of a text, the last four
-        of a word (FTS5 leaves out how a term begins), or another short one: secure_delete clears
-        what is deleted, but not what a balanced page held before.  O(file)."""
-        if sum(map(len, texts)) > 1 << 16:
-            return True
-        size, gaps = self.value("PRAGMA page_size"), list[bytes]()
-        for part in self._file_parts():
-            for at in range(0, len(part), size):
-                if part[at]:    # no free or overflow page
-                    start = at if part[at] < 14 else at + 100
-                    cells, end = (int.from_bytes(part[start + i:start + i + 2], "big")
-                                  for i in (3, 5))
-                    gaps.append(part[start + 8 + 2 * cells:at + (end or size)].strip(b"\0"))
-        held = b"\0".join(gaps).lower()
-        raw = [text.encode("utf-8", "replace").lower() for text in texts]
-        pieces = {text[i:i + 16] for text in raw if len(text) > 31 for i in range(len(text) - 15)}
-        return any(text[-4 * (b" " not in text):] in held for text in raw if len(text) < 32
-                   ) or not pieces.isdisjoint(
-            held[i:i + 16] for i in range(0, len(held), 16))
-
-    def _file_parts(self) -> Iterator[bytes]:
-        """The database file's bytes.  They are read through a descriptor of SQLite's, for to close
-        one of ours would drop every lock that this process has on the file (POSIX)."""
-        for name in os.listdir("/dev/fd") if os.path.isdir("/dev/fd") else ():
-            with suppress(OSError):
-                status, at = os.fstat(int(name)), 0
-                if (status.st_dev, status.st_ino) == self._file:
-                    while part := os.pread(int(name), 1 << 22, at):
-                        yield part
-                        at += len(part)
-                    return
-        yield self._con.serialize()
 
 
 def shell_line(folder: str, words: str) -> str:
@@ -5819,9 +5785,9 @@ def kept_out(store: TraceStore, names: Sequence[str], at: float | None = None) -
 
 
 def forget_traces(brain: _Brain, rows: Mapping[int, sqlite3.Row],
-                  query: str | None = None) -> tuple[Forgotten, list[int], list[str]]:
+                  query: str | None = None) -> tuple[Forgotten, list[int]]:
     """Remove every copy of traces' texts in this database; also the ids of the traces whose vectors
-    went with them, for they knew of them, and what no byte may stay of."""
+    went with them, for they knew of them."""
     store, ids, now = brain.store, to_json([*rows]), brain.clock()
     texts = {ident: store.wordings(row) for ident, row in rows.items()}
     logs = {log[0] for log in store.rows(_LOGS)}
@@ -5869,15 +5835,12 @@ def forget_traces(brain: _Brain, rows: Mapping[int, sqlite3.Row],
     return Forgotten(
         min(rows) if len(rows) == 1 else None, removed, "", (), tuple(sorted({*telling})),
         tuple(labels), tuple(rows), (f"other projects say it {elsewhere} times, too",) * (
-            elsewhere > 0)), [other for other in blind if other not in rows], [
-                *words, *filter(None, [query]), *(part for text in chain.from_iterable(
-                    texts.values()) for part in (text, *(    # a word that its term does not spell
-                        word for word in re.findall(r"\w+", text) if not word.isascii())))]
+            elsewhere > 0)), [other for other in blind if other not in rows]
 
 
 def forget_chosen(brain: _Brain, named: Mapping[int, sqlite3.Row], what: Selection | None, *,
                   kept: Collection[int] = (), dry_run: bool = False
-                  ) -> tuple[Forgotten, list[int], list[str]]:
+                  ) -> tuple[Forgotten, list[int]]:
     """`forget_traces` of those named and of those selected, but for some `kept` uids; what a whole
     scope has besides goes, too.  A dry run only says which."""
     store, rows, notes = brain.store, dict(named), tuple[str, ...]()
@@ -5891,13 +5854,13 @@ def forget_chosen(brain: _Brain, named: Mapping[int, sqlite3.Row], what: Selecti
     if dry_run:
         labels = tuple(dict.fromkeys(row["label"] for row in blocks))
         return Forgotten(None, {"traces": len(rows)}, "kept", (), (), labels, tuple(rows),
-                         notes), [], []
-    gone, blind, texts = Forgotten(None, {"traces": 0}, "", ()), list[int](), list[str]()
+                         notes), []
+    gone, blind = Forgotten(None, {"traces": 0}, "", ()), list[int]()
     if rows or what and what.query:
-        gone, blind, texts = forget_traces(brain, rows, what.query if what else None)
+        gone, blind = forget_traces(brain, rows, what.query if what else None)
         if store.has_fts:  # its terms leave the file with a merge
             store.run("INSERT INTO heard_terms(heard_terms) VALUES('optimize')")
-    store.set_meta("unerased", 1 + store.mark("unerased"))
+    store.set_meta("unerased", 1)
     if what and not (what.query or what.origin or what.source_url):
         kept_out(store, [
             *(f"session {row['session_id']}" for row in rows.values() if row["session_id"]),
@@ -5909,8 +5872,7 @@ def forget_chosen(brain: _Brain, named: Mapping[int, sqlite3.Row], what: Selecti
                 store.run(sql, scope=scope)
         store.renew()
         gone = gone._replace(removed={**gone.removed, "blocks": len({row[0] for row in blocks})})
-    return gone._replace(notes=notes + gone.notes), blind, [
-        *texts, *(text for row in blocks for text in row if isinstance(text, str))]
+    return gone._replace(notes=notes + gone.notes), blind
 
 
 # === 21. Sleeping =================================================================================
@@ -6782,8 +6744,8 @@ class Hippocampus(_Brain):
             if dry_run:
                 return forget_chosen(self, self._rows(ids, "memory_ids"), what, dry_run=True)[0]
         with self.writing():
-            gone, blind, texts = forget_chosen(self, self._rows(ids, "memory_ids"), what)
-        gone = self.erased(gone, texts)
+            gone, blind = forget_chosen(self, self._rows(ids, "memory_ids"), what)
+        gone = self.erased(gone)
         if backups:
             failed = self._forget_in_copies(what)
             gone = gone._replace(backups=tuple(failed), notes=gone.notes + tuple(
@@ -6841,17 +6803,14 @@ class Hippocampus(_Brain):
             failed[store.replicated] = "Litestream's own copy: let it make a new one"
         return failed
 
-    def erased(self, gone: Forgotten, texts: Collection[str]) -> Forgotten:
-        """What was deleted leaves the WAL, too; whether it did, and the copies that hold it."""
+    def erased(self, gone: Forgotten) -> Forgotten:
+        """What was deleted leaves pages and WAL, too; whether it did, and the copies that hold
+        it."""
         store = self.store
         sweep(store.folder, os.path.join(store.folder, "backups"))
-        with store.reading():
-            owed = store.mark("unerased")       # times since this last was done
-        done = store.checkpoint(texts, vacuum=owed > bool(texts))
-        with suppress(StoreError):
-            if owed if done else owed < 2:
-                with store.writing(timeout_s=0.0):
-                    store.set_meta("unerased", 0 if done else 2)
+        done = store.checkpoint(vacuum=True)
+        with suppress(StoreError), store.writing(timeout_s=0.0):
+            store.set_meta("unerased", int(not done))
         notes = gone.notes if done else (*gone.notes, _PENDING)
         return gone._replace(wal="erased" if done else "pending", notes=notes, backups=(
             *kept_copies(store.folder), *filter(os.path.isdir, [store.replicated])))
@@ -6976,7 +6935,7 @@ class Hippocampus(_Brain):
         with self.store.reading():
             owed = self.store.meta("unerased", "0") != "0"
         if owed:
-            self.erased(Forgotten(None, {}, "", ()), ())
+            self.erased(Forgotten(None, {}, "", ()))
         if not _has_work(self.store):
             return None
         with self.store.lease("sleep") as mine:
@@ -7557,7 +7516,7 @@ class CoreMemory:
             texts, store = self.edits(label), self.hippo.store
             store.run(f"DELETE {_EDITS}", store.scope_id(self[label].scope), label)
             kept_out(store, names_of(None, *texts), self.hippo.clock())
-        return self.hippo.erased(Forgotten(None, {"block_edits": len(texts)}, "", ()), texts)
+        return self.hippo.erased(Forgotten(None, {"block_edits": len(texts)}, "", ()))
 
     def _write(self, label: str, change: Callable[[Block], Block], expected: str | None = None, *,
                model: bool = False, made: bool = False, trusted: bool = False) -> Block:
@@ -9117,7 +9076,7 @@ class MemoryFiles:
             removed["journal"] = store.run(
                 "UPDATE events SET data = NULL WHERE op = 'core' AND scope_id = ? AND "
                 f"json_extract(data, '$.label') {SQL_IN}", scope, labels).rowcount
-        return self.hippo.erased(Forgotten(None, removed, "", ()), texts)
+        return self.hippo.erased(Forgotten(None, removed, "", ()))
 
     def _there(self, blocks: Mapping[str, Block], at: str, path: str,
                hint: str = ". Please provide a valid path.") -> Block | None:
