@@ -2771,9 +2771,6 @@ SQL_USED = """UPDATE injections SET used = 1 WHERE trace_id = :id AND session_id
     SELECT session_id FROM injections WHERE trace_id = :id AND at > :since
     ORDER BY session_id = :session DESC, id DESC LIMIT 1)"""
 SQL_COUNTS = "SELECT (SELECT count(*) FROM traces), (SELECT coalesce(sum(n), 0) FROM counts)"
-SQL_WITHOUT_ROWID = "SELECT 1 FROM pragma_table_list WHERE name = ? AND wr"
-SQL_LAST = "SELECT seq FROM sqlite_sequence WHERE name = ?"
-SQL_COUNTED = "SELECT coalesce(sum(n), 0) FROM counts"
 SQL_FORGOTTEN = """SELECT j.value FROM events, json_tree(data) j WHERE op = 'forget'
     AND (j.path = '$.ids' OR j.fullkey = '$.id')"""
 SQL_UNREAD = """FROM traces t WHERE id > ? AND scope_id IN (
@@ -2807,6 +2804,7 @@ _FAILURES: tuple[tuple[str, type[StoreError], str], ...] = (
     ("full|I/O", StoreError,
      "the disk is full or failing; nothing is half done: free space and try again"))
 UNREADABLE = (sqlite3.Error, UnicodeDecodeError)  # it quotes a spoilt schema in its message
+_SPOILT = Regex("[\udc80-\udcff]")     # what "surrogateescape" makes of bytes that are no UTF-8
 # Only a folder without other things is closed to others: who opens "/" or "/tmp" breaks no system.
 _OWN_NAME = Regex(r"\.|memory\.db|realmemory-|(?:backups|namespaces|clients(?:\.json)?"
                   r"|\w+\.lease)\Z")
@@ -3001,7 +2999,9 @@ class Store:
             self._file, self._lock, self._pid = (0, 0), RLock(), os.getpid()
         with self._lock:
             try:
-                if self._was_replaced():
+                now = _file_id(self.path)       # of another file, where a repair put one there
+                if self._file not in ((0, 0), now) and now != (0, 0) and (
+                        not self._con.in_transaction):
                     self._con.close()
                     self._file = 0, 0
                 if self._file == (0, 0):        # also after an opening that failed
@@ -3010,12 +3010,6 @@ class Store:
                 yield
             except (*UNREADABLE, json.JSONDecodeError) as error:
                 raise self._named(error) from error
-
-    def _was_replaced(self) -> bool:
-        """Whether another file stands in the place of the one that is open, outside of a
-        transaction: a repair puts one there."""
-        return self._file not in ((0, 0), now := _file_id(self.path)) and now != (0, 0) and (
-            not self._con.in_transaction)
 
     def _named(self, error: BaseException) -> StoreError:
         if isinstance(error, ValueError):
@@ -3142,8 +3136,7 @@ class Store:
         """
         folder = os.path.join(self.folder, "backups")
         final = os.path.join(folder, f"memory-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}-{label}.db")
-        part = f"{final}.{os.getpid()}.part"
-        with self._alone():
+        with self._alone(), unfinished(final) as part:
             try:
                 private_folder(folder)
                 sweep(self.folder, folder)
@@ -3161,22 +3154,16 @@ class Store:
             except OSError as error:
                 raise StoreError(f"no copy could be made in {folder!r} ({error.strerror}); nothing "
                                  "was changed") from error
-            finally:
-                remove(part)
         return final
 
     def restore(self, path: str) -> None:
         """Bring a copy back *into* the live file by pages, so that open processes stay right."""
-        part = f"{self.path}.{os.getpid()}.part"
-        with self._alone():
-            try:
-                sound_copy(path, part)
-                with self._transaction():  # backup() would wait for the lock for ever
-                    self._forget_cache()
-                with closing(sqlite3.connect(part)) as source:
-                    source.backup(self._con)
-            finally:
-                remove(part)
+        with self._alone(), unfinished(self.path) as part:
+            sound_copy(path, part)
+            with self._transaction():  # backup() would wait for the lock for ever
+                self._forget_cache()
+            with closing(sqlite3.connect(part)) as source:
+                source.backup(self._con)
             self._settle()
 
     @contextmanager
@@ -3190,37 +3177,27 @@ class Store:
             with suppress(FileExistsError):
                 os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
             con = sqlite3.connect(path, timeout=0, isolation_level=None)
+            try:
+                con.execute("BEGIN EXCLUSIVE")
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error):
+                    con.close()
+                    raise
         except (OSError, sqlite3.Error) as error:
             raise ReadOnly(f"{path!r} can't be made ({error}); check the folder") from error
         with closing(con):
-            try:
-                con.execute("BEGIN EXCLUSIVE")
-            except sqlite3.Error as error:
-                if "locked" not in str(error):
-                    raise ReadOnly(f"{path!r} can't be locked ({error}); remove it") from error
-                yield False
-            else:
-                yield True
+            yield con.in_transaction
 
     def unreadable(self, table: str) -> list[dict[str, Any]]:
         """The rows of a table with a text that is no UTF-8, which has marks in its place here."""
-        found: list[dict[str, Any]] = []
-        bad = list[bytes]()
-
-        def decoded(raw: bytes) -> str:
-            text = raw.decode("utf-8", "replace")
-            if "\ufffd" in text and text.encode() != raw:
-                bad.append(raw)
-            return text
-
-        self._con.text_factory = decoded
+        self._con.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
         try:
-            for row in self.run(f"SELECT * FROM {table}"):
-                found += [dict(row)] * bool(bad)
-                bad.clear()
+            return [{name: value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+                     if isinstance(value, str) else value for name, value in dict(row).items()}
+                    for row in self.run(f"SELECT * FROM {table}") if any(
+                        isinstance(value, str) and _SPOILT.search(value) for value in row)]
         finally:
             self._con.text_factory = str
-        return found
 
     def quick_check(self, seconds: float) -> str:
         """SQLite's quick check: "ok", what is wrong, or "" where it takes longer than that."""
@@ -3331,13 +3308,9 @@ def _kept(path: str) -> str:
 def replace_store(folder: str, copy: str) -> str:
     """Put a copy in the place of a store too damaged to open; where the damaged file is kept."""
     path = os.path.join(folder, Store.FILE)
-    part = f"{path}.{os.getpid()}.part"
-    try:
-        with _held(path) as held:
-            sound_copy(copy, part)
-            return _put_in_place(part, path, held)
-    finally:
-        remove(part)
+    with unfinished(path) as part, _held(path) as held:
+        sound_copy(copy, part)
+        return _put_in_place(part, path, held)
 
 
 def sound_copies(folder: str) -> tuple[list[str], list[str]]:
@@ -3403,9 +3376,9 @@ def salvage(path: str, place: str, target: TraceStore) -> tuple[set[int], int]:
         con.row_factory = sqlite3.Row
         con.text_factory = lambda raw: raw.decode("utf-8", "replace")
         for table in SALVAGED:
-            known = {row[1] for row in target.rows(f"PRAGMA table_info({table})")}
-            for row in _legible(con, table):
-                told = {name: row[name] for name in row.keys() if name in known}  # noqa: SIM118
+            known = [row[1] for row in target.rows(f"PRAGMA table_info({table})")]
+            for row in _legible(con, table, known[0]):
+                told = {name: value for name, value in dict(row).items() if name in known}
                 if table == "db_meta" and told["key"] in ("schema_version", "analyser", "epoch"):
                     same |= told["value"] == ANALYSER
                 elif table != "traces" or 0 < told["id"] <= MAX_TRACE_ID and not (
@@ -3415,30 +3388,25 @@ def salvage(path: str, place: str, target: TraceStore) -> tuple[set[int], int]:
                         target.add(table, verb="INSERT OR REPLACE", **told)
                         ids |= {told["id"]} if table == "traces" else set()
         with suppress(*UNREADABLE):
-            counted = con.execute(SQL_COUNTED).fetchone()[0]
+            counted = con.execute("SELECT sum(n) FROM counts").fetchone()[0] or 0
     return ids, counted
 
 
-def _legible(con: sqlite3.Connection, table: str) -> Iterator[sqlite3.Row]:
-    """The rows of a damaged table that can be read: of each range of ids between bad pages, by
-    halving; without ids what stands before the first bad page and after the last."""
-    patience, ranges, columns = 1 << 15, [(0, 1 << 25)], list[sqlite3.Row]()
-    with suppress(*UNREADABLE):
-        columns = con.execute(f"PRAGMA table_info({table})").fetchall()
-        if columns and con.execute(SQL_WITHOUT_ROWID, (table,)).fetchone():
-            ranges, keys = [], ", ".join(f"{row[1]} DESC" for row in columns if row[5])
-            for order in ("", f" ORDER BY {keys}"):
-                with suppress(*UNREADABLE):
-                    yield from con.execute(f"SELECT * FROM {table}{order}")
-                    return
-        for sql, *asked in (SQL_LAST, table), (f"SELECT max(rowid) FROM {table}",):
-            with suppress(*UNREADABLE, TypeError):
-                last = con.execute(sql, asked).fetchone()
-                ranges = [(0, min(last[0], 1 << 25))] if last and last[0] else ranges
-    while columns and ranges and patience:
+def _legible(con: sqlite3.Connection, table: str, ident: str) -> Iterator[sqlite3.Row]:
+    """The rows of a damaged table that can be read: those before its first bad page, those after
+    its last, and between these, by halving, those of each range of its first column."""
+    patience, ends = 1 << 15, [0, 1 << 25]
+    for end, order in enumerate(("", " DESC")):
+        with suppress(*UNREADABLE):
+            for row in con.execute(f"SELECT * FROM {table} ORDER BY {ident}{order}"):
+                yield row
+                ends[end] = min(max(0, row[0]), 1 << 25) if isinstance(row[0], int) else 0
+            return
+    ranges = [(ends[0], ends[1])]
+    while ranges and patience:
         low, high = ranges.pop()
         try:
-            found = con.execute(f"SELECT * FROM {table} WHERE rowid BETWEEN ? AND ?",
+            found = con.execute(f"SELECT * FROM {table} WHERE {ident} BETWEEN ? AND ?",
                                 (low, high)).fetchall() if high - low < 4096 else None
         except UNREADABLE:
             found, patience = None, patience - 1
@@ -3489,6 +3457,16 @@ def remove(path: str) -> None:
         os.unlink(path)
 
 
+@contextmanager
+def unfinished(path: str) -> Iterator[str]:
+    """A name beside a path for what will be put there; nothing stays of it."""
+    part = f"{path}.{os.getpid()}.part"
+    try:
+        yield part
+    finally:
+        remove(part)
+
+
 def sweep(*folders: str, of: str = "") -> None:
     """Remove what killed processes left behind (of a file: in a folder with other people's)."""
     for folder in filter(os.path.isdir, folders):
@@ -3528,17 +3506,17 @@ def missing_folders(path: str) -> list[str]:
 
 def backup_files(folder: str) -> list[str]:
     """Paths of the finished copies of the store in `folder`, oldest first."""
-    place = os.path.join(folder, "backups")
-    names = sorted(os.listdir(place)) if os.path.isdir(place) else []
-    return [path for n in names if n.startswith("memory-") and n.endswith(".db") and os.path.isfile(
-        path := os.path.join(place, n))]
+    return _files(os.path.join(folder, "backups"), r"memory-.*\.db")
 
 
 def kept_copies(folder: str, *, copies: bool = True) -> tuple[str, ...]:
     """What else may hold a text that left the store: copies, and files that a restore set aside."""
-    return (*(backup_files(folder) if copies else ()), *(
-        path for name in sorted(os.listdir(folder)) if name.startswith(f"{Store.FILE}.damaged-")
-        and os.path.isfile(path := os.path.join(folder, name))))
+    return *(backup_files(folder) if copies else ()), *_files(folder, r"memory\.db\.damaged-.*")
+
+
+def _files(folder: str, names: str) -> list[str]:
+    return [path for name in sorted(os.listdir(folder) if os.path.isdir(folder) else ())
+            if re.fullmatch(names, name) and os.path.isfile(path := os.path.join(folder, name))]
 
 
 def _file_url(path: str) -> str:
@@ -6450,19 +6428,16 @@ def _out_of_step(store: TraceStore) -> dict[str, list[int]]:
 def _set_aside(store: TraceStore) -> Iterator[TraceStore]:
     """A copy to read at length: the WAL of a store grows as long as anybody reads in it.  The store
     itself where it is small, or where no copy can be made or opened."""
-    place, copy = f"{store.path}.{os.getpid()}.part", store
-    try:
+    copy = store
+    with unfinished(store.path) as place:
         if os.path.getsize(store.path) > IN_PLACE and not store.read_only:
             with suppress(StoreError, OSError):
                 private_folder(place)
                 with store._alone():
                     _copied(store._con, os.path.join(place, Store.FILE), "SELECT 1")
                 copy = TraceStore(place, store.config)
-        yield copy
-    finally:
-        if copy is not store:
-            copy.close()
-        remove(place)
+        with nullcontext() if copy is store else closing(copy):
+            yield copy
 
 
 def _problems(store: TraceStore) -> dict[str, list[int]]:
@@ -6575,14 +6550,14 @@ def repair(folder: str, *, dry_run: bool = False,
 def _rebuilt(path: str, config: MemoryConfig, dry_run: bool, held: sqlite3.Connection
              ) -> list[str]:
     """Put a store made of what a damaged file gives and of the newest sound copy in its place."""
-    folder, place = os.path.dirname(path), f"{path}.{os.getpid()}.part"
+    folder = os.path.dirname(path)
     copies, told = sound_copies(folder)
     source, read, counted = _kept(path), set[int](), 0
     if lost(folder):
-        source = "" if copies else max(kept_copies(folder, copies=False), default="")
-    new = os.path.join(place, Store.FILE)
-    os.mkdir(place, 0o700)
-    try:
+        source = "" if copies else max(_files(folder, r"memory\.db\.damaged-.*\d"), default="")
+    with unfinished(path) as place:
+        os.mkdir(place, 0o700)
+        new = os.path.join(place, Store.FILE)
         if copies:
             sound_copy(copies[0], new)
         with closing(TraceStore(place, config)) as store:
@@ -6605,8 +6580,6 @@ def _rebuilt(path: str, config: MemoryConfig, dry_run: bool, held: sqlite3.Conne
         if not dry_run and (kept := _put_in_place(new, path, held)):
             told.append(f"the damaged file is kept as {kept}")
         return told
-    finally:
-        remove(place)
 
 
 # === 23. Hippocampus ==============================================================================
@@ -6771,37 +6744,38 @@ class Hippocampus(_Brain):
                                               "data IS NOT NULL")
                     for uid in json.loads(row[0]).get("uids", ())} - kept
         for path in filter(os.path.exists, kept_copies(store.folder)):
-            part = f"{path}.{os.getpid()}.part"
-            file = os.path.join(part, Store.FILE)
             try:
-                status = os.stat(path)
-                private_folder(part)
-                sound_copy(path, file)
-                with type(self)(TraceStore(part, self.config), self.config, self.clock) as copy:
-                    with copy.writing():
-                        rows = copy.store.rows(SQL_UIDS, to_json([*uids]))
-                        gone = forget_chosen(copy, {r["id"]: r for r in rows}, what,
-                                             kept=kept)[0]
-                    sound = copy.store.checkpoint(vacuum=True) and not copy.check()
-                    copy.store.run("PRAGMA journal_mode = DELETE")
-                if not sound:
-                    raise StoreError("what was left of it is not sound")
+                with unfinished(path) as part:
+                    gone = self._rewritten(path, part, what, uids, kept)
                 if gone.blocks:
                     failed[path] = f"in {', '.join(gone.blocks)}, which forgetting leaves"
-                if any(gone.removed.values()):
-                    os.chmod(file, status.st_mode & 0o777)
-                    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
-                    os.replace(file, path)
-                    remove(f"{path}-shm")
-                    remove(f"{path}-wal")   # of a store that was set aside
             except (RealMemoryError, OSError, *UNREADABLE) as error:
                 failed[path] = f"{error}; mend that and go on by " + shell_line(
                     store.folder, "forget --backups --yes") + ", or delete that file"
-            finally:
-                remove(part)
         if os.path.isdir(store.replicated):
             failed[store.replicated] = "Litestream's own copy: let it make a new one"
         return failed
+
+    def _rewritten(self, path: str, part: str, what: Selection | None, uids: Collection[int],
+                   kept: Collection[int]) -> Forgotten:
+        """Put a copy of the store without what is selected, and some uids, in its place."""
+        file, status = os.path.join(part, Store.FILE), os.stat(path)
+        private_folder(part)
+        sound_copy(path, file)
+        with type(self)(TraceStore(part, self.config), self.config, self.clock) as copy:
+            with copy.writing():
+                rows = copy.store.rows(SQL_UIDS, to_json([*uids]))
+                gone = forget_chosen(copy, {row["id"]: row for row in rows}, what, kept=kept)[0]
+            if not copy.store.checkpoint(vacuum=True) or copy.check():
+                raise StoreError("what was left of it is not sound")
+            copy.store.run("PRAGMA journal_mode = DELETE")
+        if any(gone.removed.values()):
+            os.chmod(file, status.st_mode & 0o777)
+            os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+            os.replace(file, path)
+            remove(f"{path}-shm")
+            remove(f"{path}-wal")   # of a store that was set aside
+        return gone
 
     def erased(self, gone: Forgotten) -> Forgotten:
         """What was deleted leaves pages and WAL, too; whether it did, and the copies that hold
@@ -11058,18 +11032,15 @@ def _write_file(path: str, pieces: Iterable[str], mode: int = 0o600) -> None:
         with open(path, "w", encoding="utf-8", errors="surrogateescape", newline="\n") as file:
             file.writelines(pieces)
         return
-    part = f"{path}.{os.getpid()}.part"
-    remove(part)
     with suppress(OSError):     # a folder that can't be listed
         sweep(os.path.dirname(path), of=f"{os.path.basename(path)}.")
-    try:
+    with unfinished(path) as part:
+        remove(part)
         with open(part, "x", encoding="utf-8", errors="surrogateescape", newline="\n",
                   opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
             file.writelines(pieces)
         os.chmod(part, mode)
         os.replace(part, path)
-    finally:
-        remove(part)
 
 
 # --- formats ---
@@ -11322,10 +11293,7 @@ def copies_told(folder: str) -> list[dict[str, Any]]:
     """Each copy of a store, oldest first: its path, time, size and number of traces."""
     told: list[dict[str, Any]] = []
     for path in backup_files(folder):
-        traces: Any = None              # of a damaged one
-        with suppress(sqlite3.Error), closing(sqlite3.connect(
-                f"{_file_url(path)}?mode=ro", uri=True)) as con:
-            traces = con.execute("SELECT count(*) FROM traces").fetchone()[0]
+        (traces,), = _in_copy(path, "SELECT count(*) FROM traces") or [(None,)]     # damaged
         at = datetime.fromtimestamp(os.path.getmtime(path), UTC).isoformat(timespec="seconds")
         told.append({"path": path, "at": at, "bytes": os.path.getsize(path), "traces": traces})
     return told
