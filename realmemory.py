@@ -2614,7 +2614,6 @@ SCHEMA = """
 CREATE TABLE db_meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE scopes(id INTEGER PRIMARY KEY, name TEXT NOT NULL, key TEXT NOT NULL UNIQUE,
     log_of INTEGER) STRICT;
-INSERT INTO scopes VALUES(1, 'global', 'global', NULL);
 CREATE TABLE aliases(identity TEXT PRIMARY KEY, scope_id INTEGER NOT NULL REFERENCES scopes)
     STRICT, WITHOUT ROWID;
 CREATE TABLE active_days(scope_id INTEGER NOT NULL, day INTEGER NOT NULL,
@@ -2699,7 +2698,7 @@ FTS_SCHEMA = """CREATE VIRTUAL TABLE heard_terms USING fts5(terms, content='', c
 # Version: what it does to the rows of the one before.  The tables, columns and indexes that an
 # older store lacks follow from SCHEMA itself (`_converge`).  With 2 the FTS5 table has another
 # name, so that an older process which is still open is refused at its next write.
-MIGRATIONS = {2: """
+MIGRATIONS = {1: "INSERT INTO scopes VALUES(1, 'global', 'global', NULL)", 2: """
     UPDATE events SET pointers = NULL;
     DELETE FROM db_meta WHERE key IN ('analyser', 'fts_stale');
     UPDATE images SET before = '[' || before || ']', after = '[' || after || ']'
@@ -2773,11 +2772,12 @@ SQL_USED = """UPDATE injections SET used = 1 WHERE trace_id = :id AND session_id
 SQL_COUNTS = "SELECT (SELECT count(*) FROM traces), (SELECT coalesce(sum(n), 0) FROM counts)"
 SQL_FORGOTTEN = """SELECT j.value FROM events, json_tree(data) j WHERE op = 'forget'
     AND (j.path = '$.ids' OR j.fullkey = '$.id')"""
-SQL_UNREAD = """FROM traces t WHERE id > ? AND scope_id IN (
-    SELECT id FROM scopes WHERE log_of > 0)"""
+SQL_LOGS = "SELECT id FROM scopes WHERE log_of > 0"
+SQL_UNREAD = f"FROM traces t WHERE id > ? AND scope_id IN ({SQL_LOGS})"
 SQL_WORK = """SELECT 1 FROM events WHERE seq > ?
     AND op NOT IN ('recall', 'read', 'sleep', 'hook_error', 'backup') LIMIT 1"""
-SQL_SHAPE = "SELECT type, name, sql FROM sqlite_master WHERE sql NOT NULL ORDER BY rowid"
+SQL_SHAPE = """SELECT type, name, sql FROM sqlite_master
+    WHERE sql NOT NULL AND name <> 'sqlite_sequence' ORDER BY rowid"""
 SQL_COLUMNS = """SELECT name, type || CASE WHEN "notnull" THEN ' NOT NULL' ELSE '' END
     || coalesce(' DEFAULT ' || dflt_value, '') FROM pragma_table_info(?)"""
 # One statement is one snapshot: another process may create the schema just now.
@@ -2934,17 +2934,13 @@ class Store:
     def _migrate(self) -> None:
         with self._transaction():  # another process may have been first
             version = _schema_version(self._con, self.path)
-            steps = [MIGRATIONS.get(v, "") for v in range(version + 1, SCHEMA_VERSION + 1)] if (
-                version) else [SCHEMA]
-            if version < 2 and self.row(SQL_FTS5):
-                steps += ["DROP TABLE IF EXISTS trace_terms;", FTS_SCHEMA]
-            buffer = ""
-            for part in ";".join(steps).split(";"):  # executescript would commit
-                buffer += part + ";"
-                if sqlite3.complete_statement(buffer):
-                    self.run(buffer)
-                    buffer = ""
             self.converge()
+            for step in range(version + 1, SCHEMA_VERSION + 1):
+                for sql in MIGRATIONS.get(step, "").split(";"):     # executescript would commit
+                    self.run(sql)
+            if version < 2 and self.row(SQL_FTS5):
+                self.run("DROP TABLE IF EXISTS trace_terms")
+                self.run(FTS_SCHEMA)
             if not version:
                 self.run_many("INSERT INTO db_meta VALUES(?, ?)", [
                     ("analyser", ANALYSER), ("slept", "0"), ("embedder", HashingEmbedder().name)])
@@ -5470,7 +5466,6 @@ _CHOSEN = f"""{SQL_TRACE} WHERE scope_id {SQL_IN.replace("?", ":scopes")}
         OR EXISTS(SELECT 1 FROM json_tree(t.meta) WHERE type = 'text' AND holds(atom))
         OR EXISTS(SELECT 1 FROM variants v WHERE trace_id = t.id AND v.origin <> '{CUE}'
         AND holds(v.text))) ORDER BY id"""
-_LOGS = "SELECT id FROM scopes WHERE log_of > 0"
 FORGOTTEN = "[forgotten]"  # in place of the text where a tool's call or result quoted it
 
 
@@ -5661,7 +5656,7 @@ def _holding(brain: _Brain, rows: Mapping[int, sqlite3.Row], texts: Mapping[int,
     spoken = [ident for ident, row in rows.items() if not _is_tools(row)]
     every = quotes(rows)
     quoted = every if len(spoken) == len(rows) else quotes(spoken)
-    logs, elsewhere = {row[0] for row in store.rows("SELECT id FROM scopes WHERE log_of > 0")}, 0
+    logs, elsewhere = {row[0] for row in store.rows(SQL_LOGS)}, 0
     owners = {row[0] for row in store.rows(
         f"SELECT coalesce(log_of, id) FROM scopes WHERE id {SQL_IN}",
         to_json([*{row["scope_id"] for row in rows.values()}]))} | {1}
@@ -5768,7 +5763,7 @@ def forget_traces(brain: _Brain, rows: Mapping[int, sqlite3.Row],
     went with them, for they knew of them."""
     store, ids, now = brain.store, to_json([*rows]), brain.clock()
     texts = {ident: store.wordings(row) for ident, row in rows.items()}
-    logs = {log[0] for log in store.rows(_LOGS)}
+    logs = {log[0] for log in store.rows(SQL_LOGS)}
     turns = {ident: row for ident, row in rows.items() if row["scope_id"] in logs}
     kept_out(store, [name for ident, row in rows.items() for name in (
         f"uid {row['uid']}", *names_of(turns.get(ident), *texts[ident])[
@@ -5976,39 +5971,43 @@ def _proposed(brain: _Brain, turns: Sequence[Item],
     return drafts
 
 
+def _taken_in(brain: _Brain, draft: Draft, heard: bool, before: dict[int, list[object]]
+              ) -> list[int]:
+    """Pass a draft through the gate: the trace it made, if any; the state of what it may change is
+    added to `before`.  A newer value of a key, or of what an earlier sleep learned, supersedes it,
+    but what a user said only where a user says otherwise."""
+    store = brain.store
+    scope = store.scope_id(draft.scope, create=True) or 1
+    near = neighbours(brain, draft, scope)
+    verdict = decide(draft, scope, near, brain.config)
+    old = under_key(store, scope, draft.key) or next((
+        n.row for n in near if n.row["id"] == verdict.target_id
+        and verdict.relation in ("update", "contradiction") and not n.row["key"]
+        and (n.row["scope_id"], n.row["kind"]) == (scope, draft.kind)
+        and OVERHEARD in json.loads(n.row["tags"] or "[]")), None)
+    if old and old["origin"] == "user" and not heard:
+        old, draft = None, draft._replace(key=None)     # it stands beside it
+    for row in [*(n.row for n in near), *filter(None, [old])]:
+        before.setdefault(row["id"], [row[name] for name in _KEPT])
+    with suppress(InvalidInput):
+        result = keyed(brain, draft, heard=heard) if (
+            draft.key or not old or draft.quarantine) else _revise(brain, old, draft)
+        return [result.memory_id] * result.created
+    return []
+
+
 def _learnt(brain: _Brain, drafts: Sequence[tuple[Draft, bool]]) -> dict[str, list[_Change]]:
-    """Pass drafts through the gate; a newer value of a key, or of what an earlier sleep learned,
-    supersedes it, but what a user said only where a user says otherwise."""
-    store, now, created = brain.store, brain.clock(), list[int]()
-    before: dict[int, list[object]] = {}
+    """What taking drafts in changes."""
+    store, before = brain.store, dict[int, list[object]]()
     places = dict(store.run(_PLACES).fetchall()) if drafts else {}
     wording = store.value("SELECT coalesce(max(id), 0) FROM variants")
-    for draft, heard in drafts:
-        scope = store.scope_id(draft.scope, create=True) or 1
-        near = neighbours(brain, draft, scope)
-        verdict = decide(draft, scope, near, brain.config)
-        held = under_key(store, scope, draft.key)
-        old = held or next((n.row for n in near if n.row["id"] == verdict.target_id
-                            and verdict.relation in ("update", "contradiction")
-                            and not n.row["key"]
-                            and (n.row["scope_id"], n.row["kind"]) == (scope, draft.kind)
-                            and OVERHEARD in json.loads(n.row["tags"] or "[]")), None)
-        if old is not None and old["origin"] == "user" and not heard:
-            old, draft = None, draft._replace(key=None)     # it stands beside it
-        for row in [*(n.row for n in near), *([old] if old is not None else [])]:
-            before.setdefault(row["id"], [row[name] for name in _KEPT])
-        with suppress(InvalidInput):
-            if draft.key or old is None or draft.quarantine:
-                result = keyed(brain, draft, heard=heard)
-            else:
-                result = _revise(brain, old, draft)
-            created += [result.memory_id] * result.created
+    created = [ident for draft in drafts for ident in _taken_in(brain, *draft, before)]
     after = {ident: list(store.row(_STATE, ident) or ()) for ident in [*before, *created]}
-    gone = {"valid_to": now, "superseded_by": None, "pinned": 0}
+    gone = {"valid_to": brain.clock(), "superseded_by": None, "pinned": 0}
     moved = dict(store.run(_PLACES).fetchall()) if drafts else {}
-    made = store.rows(_LINKS_OF, ids=to_json(created))
     return {
-        "linked": [((source, target), [], link) for source, target, *link in made],
+        "linked": [((source, target), [], link) for source, target, *link in store.rows(
+            _LINKS_OF, ids=to_json(created))],
         "grouped": [((ident,), [places.get(ident)], [moved.get(ident)])
                     for ident in {*places, *moved}.difference(created)
                     if places.get(ident) != moved.get(ident)],
@@ -6032,8 +6031,7 @@ def _sleep(brain: _Brain, learnt: Mapping[str, list[_Change]]) -> Dream:
         "proposed": _rewordings(store)}
     sleep_id = _changed(store, now, "sleep", acts)
     newest = _retained(brain, store.rows(
-        "SELECT * FROM traces WHERE scope_id NOT IN (SELECT id FROM scopes WHERE log_of > 0) "
-        "ORDER BY id DESC LIMIT 500"))
+        f"SELECT * FROM traces WHERE scope_id NOT IN ({SQL_LOGS}) ORDER BY id DESC LIMIT 500"))
     kept = {"retention_pct": round(100 * sum(newest.values()) / max(1, len(newest)))}
     counts = {act: len(changes) for act, changes in acts.items()} | {"folded": store.fold()} | kept
     store.hear(HEARD_AT_ONCE)
@@ -6324,10 +6322,16 @@ def _pairs(row: Mapping[str, object]) -> str:
 
 _GONE = "NOT IN (SELECT id FROM traces)"  # NULL is not gone: the comparison is unknown then
 _NO_PROJECT = "scope_id NOT IN (SELECT id FROM scopes)"
+_CYCLE = """superseded_by <= id AND id IN (     -- each cycle has such a step
+    WITH RECURSIVE later(one) AS (VALUES(superseded_by) UNION
+        SELECT n.superseded_by FROM traces n JOIN later ON n.id = one) SELECT one FROM later)"""
+_NO_JSON = "CASE WHEN json_valid({0}) THEN json_type({0}) <> '{1}' ELSE {0} NOT NULL END"
 _AUDIT = {  # what is wrong: the table, the rows in which it is, what a repair sets there ("": go)
     "superseded traces without a successor": (
         "traces", f"superseded_by {_GONE}", "superseded_by = NULL"),
+    "cycles of supersession": ("traces", _CYCLE, "superseded_by = NULL"),
     "traces after one that is gone": ("traces", f"prev_id {_GONE}", "prev_id = NULL"),
+    "traces older than what was said before": ("traces", "prev_id >= id", "prev_id = NULL"),
     "rewordings of a trace that is gone": ("traces", f"gist_id {_GONE}", "gist_id = NULL"),
     "traces in projects that are gone": ("traces", _NO_PROJECT, "scope_id = scope_id"),
     "variants of traces that are gone": ("variants", f"trace_id {_GONE}", ""),
@@ -6346,10 +6350,8 @@ _AUDIT = {  # what is wrong: the table, the rows in which it is, what a repair s
     "times outside of the years 1 to 9999": ("traces", """
         created_at NOT BETWEEN -62135596800 AND 253402300799""",
         "created_at = CAST(strftime('%s') AS REAL)"),
-    "tags that can't be read": ("traces", "NOT CASE WHEN json_valid(tags) THEN "
-                                "json_type(tags) = 'array' ELSE tags IS NULL END", "tags = NULL"),
-    "meta that can't be read": ("traces", "NOT CASE WHEN json_valid(meta) THEN "
-                                "json_type(meta) = 'object' ELSE meta IS NULL END", "meta = NULL"),
+    "tags that can't be read": ("traces", _NO_JSON.format("tags", "array"), "tags = NULL"),
+    "meta that can't be read": ("traces", _NO_JSON.format("meta", "object"), "meta = NULL"),
     "journal entries that can't be read": (
         "events", "data NOT NULL AND NOT json_valid(data)", "data = NULL"),
     "contexts that can't be read": ("contexts", "NOT json_valid(state)", ""),
@@ -6367,27 +6369,11 @@ _RECOVERED = """INSERT OR IGNORE INTO scopes(id, name, key) SELECT DISTINCT scop
     'recovered ' || scope_id, 'recovered ' || scope_id FROM traces"""
 _MISCOUNTED = """SELECT 1 FROM (SELECT scope_id, kind, n FROM counts UNION ALL SELECT scope_id,
     kind, -1 FROM traces) GROUP BY scope_id, kind HAVING sum(n) <> 0"""
-_CHAINS = {"superseded_by": "traces in cycles of supersession", "prev_id": "traces in cycles of "
-           "what was said before"}
 _REACHED = """SELECT (SELECT value FROM db_meta WHERE key = 'epoch'),
     (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'events')"""
 _CHANGED = "texts that are not what was remembered"
 _SEPARATORS = re.compile("[\0- \"'\x7f]+")      # what FTS5 splits terms at
 IN_PLACE = 1 << 22                              # bytes of a store that is read in a second
-
-
-def _in_cycles(store: TraceStore, column: str) -> list[int]:
-    """The traces from which a column leads back to themselves."""
-    following = dict(map(tuple, store.rows(f"SELECT id, {column} FROM traces WHERE {column} > 0")))
-    known, found = set[int](), list[int]()
-    for at in following:
-        path = list[int]()
-        while at in following and at not in known:
-            known.add(at)
-            path.append(at)
-            at = following[at]
-        found += path[path.index(at):] if at in path else []
-    return found
 
 
 def _out_of_step(store: TraceStore) -> dict[str, list[int]]:
@@ -6451,7 +6437,6 @@ def _problems(store: TraceStore) -> dict[str, list[int]]:
         found = {words: [0] * len(store.rows(f"SELECT 1 FROM {table} WHERE {where}"))
                  for words, (table, where, _) in _AUDIT.items()}
         found["kinds counted wrongly"] = [0] * len(store.rows(_MISCOUNTED))
-        found |= {words: _in_cycles(store, column) for column, words in _CHAINS.items()}
         found |= _out_of_step(store)
     return {**{f"{name} was dropped": [] for name in store.lacks()},
             **{words: ids for words, ids in found.items() if ids}}
@@ -6488,12 +6473,11 @@ def _mended(store: TraceStore, copies: Sequence[str] = ()) -> list[str]:
         for table, where, values in _AUDIT.values():
             store.run(f"UPDATE {table} SET {values} WHERE {where}" if values else
                       f"DELETE FROM {table} WHERE {where}")
-        for column in _CHAINS:
-            store.run_many(f"UPDATE traces SET {column} = NULL WHERE id = ?", [
-                (ident,) for ident in _in_cycles(store, column)])
         for ident in store.meta("analyser") == ANALYSER and _out_of_step(store)[_CHANGED] or ():
             whole = store.value("SELECT whole FROM traces WHERE id = ?", ident)
-            text, path = next(_remembered(copies, ident, whole), ("", ""))
+            text, path = next(((text, path) for path in copies for text, in _in_copy(
+                path, "SELECT text FROM traces WHERE id = ?", ident)
+                if whole_of(content(text)) == whole), ("", ""))
             if text:
                 store.change(ident, text=text)
             told.append(f"#{ident}: its text is not what was remembered; " + (
@@ -6509,14 +6493,6 @@ def _mended(store: TraceStore, copies: Sequence[str] = ()) -> list[str]:
                                f"{'; '.join(left)}",
                                shell_line(store.folder, "restore newest --yes"))
     return told
-
-
-def _remembered(copies: Sequence[str], ident: int, whole: int) -> Iterator[tuple[str, str]]:
-    """(text, path) of a trace in each copy that has it as its fingerprint says, newest first."""
-    for path in copies:
-        for text, in _in_copy(path, "SELECT text FROM traces WHERE id = ?", ident):
-            if whole_of(content(text)) == whole:
-                yield text, path
 
 
 def repair(folder: str, *, dry_run: bool = False,
@@ -6847,8 +6823,8 @@ class Hippocampus(_Brain):
 
     def replay(self, session_id: str, *, scope: str | None = None) -> list[Item]:
         """A session's turns in order, tool calls in `meta`; of a global one if `scope` has none."""
-        turns = self._items("session_id = ? AND scope_id IN (SELECT id FROM scopes WHERE log_of "
-                            "> 0) ORDER BY scope_id = (SELECT id FROM scopes WHERE log_of = 1), id",
+        turns = self._items(f"session_id = ? AND scope_id IN ({SQL_LOGS}) "
+                            "ORDER BY scope_id = (SELECT id FROM scopes WHERE log_of = 1), id",
                             named_by(session_id, "session_id"), scope=scope)
         return [turn for turn in turns if turn.scope == turns[0].scope]
 
@@ -9688,7 +9664,7 @@ def _turns_in(path: str, database: bool = False, tail: int = 0) -> Iterator[Said
 def _logged(store: TraceStore, session: str, most: int = -1) -> list[sqlite3.Row]:
     """The turns in the log of a session, or its `most` latest, newest first; in any project."""
     return store.rows("SELECT id, turn_id, origin, text FROM traces WHERE session_id = ? AND "
-                      "scope_id IN (SELECT id FROM scopes WHERE log_of > 0) "
+                      f"scope_id IN ({SQL_LOGS}) "
                       "ORDER BY id DESC LIMIT ?", session, most)
 
 
@@ -10678,7 +10654,7 @@ _DEFAULTS = {"reinforcements": 0, "contexts": 1, "shown": 0, "used": 0, "pinned"
 _TIMES = ("created_at", "updated_at", "reinforced_at", "valid_to")
 _COLUMNS = ("uid", *_SAID, "source_hash", "valid_from", *_TIMES, "strength", *_DEFAULTS)
 _SQL_READ_TO = f"""SELECT max(id) FROM traces WHERE id <= ? AND scope_id {SQL_IN}
-    AND scope_id IN (SELECT id FROM scopes WHERE log_of > 0)"""
+    AND scope_id IN ({SQL_LOGS})"""
 _SQL_PLACES = f"""SELECT s.id, coalesce(o.name, s.name) AS scope, s.log_of > 0 AS log FROM scopes s
     LEFT JOIN scopes o ON o.id = s.log_of WHERE s.id {SQL_IN}
     ORDER BY coalesce(o.key, s.key), log"""
@@ -10952,7 +10928,7 @@ def _take_own(intake: _Intake, source: Source) -> Iterator[Verdict]:
 # --- writers ---
 
 _SQL_SHARED = f"""{SQL_TRACE} WHERE scope_id {SQL_IN} AND valid_to IS NULL AND quarantined = 0
-    AND scope_id NOT IN (SELECT id FROM scopes WHERE log_of > 0) ORDER BY id"""
+    AND scope_id NOT IN ({SQL_LOGS}) ORDER BY id"""
 _SQL_STRONGEST = _SQL_SHARED.replace("BY id", "BY pinned DESC, strength DESC, id DESC LIMIT 180")
 INDEX_BYTES = 20_000                # Claude reads 200 lines of MEMORY.md, 25 KB
 
