@@ -2848,7 +2848,7 @@ class Store:
                 if mode != "ro" or not isinstance(self._named(error), ReadOnly):
                     raise
                 wal = f"{self.path}-wal"    # which an immutable database does not look at
-                if os.path.exists(wal) and os.path.getsize(wal):
+                if _file_id(wal) != (0, 0):
                     raise ReadOnly(f"{wal!r} holds writes that can only be read in a writable "
                                    "folder; copy the whole folder to one") from error
 
@@ -3050,21 +3050,23 @@ class Store:
             if self.read_only:
                 raise ReadOnly(f"{self.path!r} is open for reading only; open it without "
                                f"read_only, or check the permissions of {self.folder!r}")
-            try:
-                if timeout_s is not None:
-                    self._wait_at_most(timeout_s)
-                with self._transaction():
-                    if self._file != _file_id(self.path):
-                        raise StoreError(f"{self.path!r} was deleted, emptied or replaced while "
-                                         "it was open; nothing was stored: open it again")
-                    self._catch_up()
-                    yield
-            finally:
-                if timeout_s is not None:
-                    self._wait_at_most(self.timeout_s)
+            with self._patient(timeout_s), self._transaction():
+                if self._file != _file_id(self.path):
+                    raise StoreError(f"{self.path!r} was deleted, emptied or replaced while it was "
+                                     "open; nothing was stored: open it again")
+                self._catch_up()
+                yield
 
-    def _wait_at_most(self, seconds: float) -> None:
-        self.run(f"PRAGMA busy_timeout = {int(seconds * 1000)}")
+    @contextmanager
+    def _patient(self, seconds: float | None) -> Iterator[None]:
+        """Wait for a lock at most so long, if any time is given."""
+        try:
+            if seconds is not None:
+                self.run(f"PRAGMA busy_timeout = {int(seconds * 1000)}")
+            yield
+        finally:
+            if seconds is not None:
+                self.run(f"PRAGMA busy_timeout = {int(self.timeout_s * 1000)}")
 
     def run(self, sql: str, *parameters: object, **named: object) -> sqlite3.Cursor:
         """Execute a statement inside a transaction."""
@@ -3093,14 +3095,14 @@ class Store:
         """All rows of a query."""
         return self._con.execute(sql, named or parameters).fetchall()
 
-    def row(self, sql: str, *parameters: object) -> sqlite3.Row | None:
+    def row(self, sql: str, *parameters: object, **named: object) -> sqlite3.Row | None:
         """The first row of a query, or None."""
-        row: sqlite3.Row | None = self._con.execute(sql, parameters).fetchone()
+        row: sqlite3.Row | None = self._con.execute(sql, named or parameters).fetchone()
         return row
 
     def value(self, sql: str, *parameters: object, **named: object) -> Any:
         """The first column of the first row, or None."""
-        row = self._con.execute(sql, named or parameters).fetchone()
+        row = self.row(sql, *parameters, **named)
         return row[0] if row else None
 
     def meta(self, key: str, default: str = "") -> str:
@@ -3214,19 +3216,10 @@ class Store:
         a snapshot, or the lock.  Litestream always holds one: to ask would keep writers waiting."""
         if os.path.isdir(self.replicated):
             return False
-        with self._alone():
-            try:
-                self._wait_at_most(0.25)
-                done = self.value("PRAGMA wal_checkpoint(TRUNCATE)") == 0
-                if done and vacuum:
-                    self._wait_at_most(2.0)
-                    self.run("VACUUM")
-                    done = self.value("PRAGMA wal_checkpoint(TRUNCATE)") == 0
-                return bool(done)
-            except sqlite3.OperationalError:    # what was asked for is done all the same
-                return False
-            finally:
-                self._wait_at_most(self.timeout_s)
+        emptied = "PRAGMA wal_checkpoint(TRUNCATE)"
+        with self._alone(), self._patient(0.25), suppress(sqlite3.OperationalError):
+            return not any(map(self.value, [emptied, *["VACUUM", emptied] * vacuum]))
+        return False        # what was asked for is done all the same
 
 
 def shell_line(folder: str, words: str) -> str:
