@@ -3127,11 +3127,8 @@ class Store:
     # --- copies ---
 
     def backup(self, label: str, keep: int) -> str:
-        """A self-contained copy in <store>/backups, opened and counted; its path.
-
-        At most `keep` copies stay (0: no limit), see `thinned`.  Raises StoreError, and leaves no
-        half copy, where it fails.
-        """
+        """A self-contained copy in <store>/backups, opened and counted; its path.  At most `keep`
+        copies stay (0: no limit), see `thinned`; no half one does."""
         folder = os.path.join(self.folder, "backups")
         final = os.path.join(folder, f"memory-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}-{label}.db")
         with self._alone(), unfinished(final) as part:
@@ -3384,7 +3381,10 @@ def salvage(path: str, place: str, target: TraceStore) -> tuple[set[int], int]:
 def _legible(con: sqlite3.Connection, table: str, ident: str) -> Iterator[sqlite3.Row]:
     """The rows of a damaged table that can be read: those before its first bad page, those after
     its last, and between these, by halving, those of each range of its first column."""
-    patience, ends = 1 << 15, [0, 1 << 25]
+    patience, ends = 0, [0, 1 << 25]
+    with suppress(*UNREADABLE):     # else there is no such table
+        con.execute(f"SELECT {ident} FROM {table} LIMIT 0")
+        patience = 1 << 15
     for end, order in enumerate(("", " DESC")):
         with suppress(*UNREADABLE):
             for row in con.execute(f"SELECT * FROM {table} ORDER BY {ident}{order}"):
@@ -3649,17 +3649,13 @@ class TraceStore(Store):
             rows = [row for row in gone.values() if row["scope_id"] == scope]
             units = to_json([*{word >> 8 for row in rows
                                for word in self.pointers_of(row, context=True)[2:]}])
-            chunks, empty = to_json([*{0, *((row["id"] >> 12) + 1 for row in rows)}]), []
-            for stored, *key in self.rows(SQL_CHUNKS, scope, units, chunks):
-                held = array("I", stored)
-                kept = array("I", [pointer for pointer in held if pointer >> 8 not in gone])
-                if not kept:
-                    empty.append(key)
-                elif len(kept) < len(held):
-                    self.run("UPDATE postings SET pointers = ? WHERE scope_id = ? AND unit = ? "
-                             "AND chunk = ?", kept.tobytes(), *key)
+            chunks = to_json([*{0, *((row["id"] >> 12) + 1 for row in rows)}])
+            left = {(*key,): kept for stored, *key in self.rows(SQL_CHUNKS, scope, units, chunks)
+                    if len(kept := array("I", [pointer for pointer in array("I", stored) if (
+                        pointer >> 8 not in gone)]).tobytes()) < len(stored)}
             self.run_many("DELETE FROM postings WHERE scope_id = ? AND unit = ? AND chunk = ?",
-                          empty)
+                          left)
+            self.run_many(SQL_POSTING, ((*key, kept) for key, kept in left.items() if kept))
         self.renew()
         self._catch_up()
 
@@ -6521,9 +6517,9 @@ def _rebuilt(path: str, config: MemoryConfig, dry_run: bool, held: sqlite3.Conne
     """Put a store made of what a damaged file gives and of the newest sound copy in its place."""
     folder = os.path.dirname(path)
     copies, told = sound_copies(folder)
-    source, read, counted = _kept(path), set[int](), 0
-    if lost(folder):
-        source = "" if copies else max(_files(folder, r"memory\.db\.damaged-.*\d"), default="")
+    read, counted = set[int](), 0
+    source = _kept(path) if not lost(folder) else "" if copies else max(
+        _files(folder, r"memory\.db\.damaged-.*\d"), default="")
     with unfinished(path) as place:
         os.mkdir(place, 0o700)
         new = os.path.join(place, Store.FILE)
