@@ -2822,7 +2822,7 @@ class Store:
         self.timeout_s, self.read_only, self.has_fts = timeout_s, read_only, False
         self._pid, self._lock = os.getpid(), RLock()
         self._inherited: list[sqlite3.Connection] = []
-        self._file = 0, 0       # of what is open, if anything
+        self._file: tuple[int, ...] = ()    # of what is open, if anything
         if not read_only and lost(self.folder) is None:
             self._make_file()
         with self._alone():     # which opens it
@@ -2844,11 +2844,11 @@ class Store:
                 return self._settle()
             except BaseException as error:
                 self._con.close()
-                self._file = 0, 0
+                self._file = ()
                 if mode != "ro" or not isinstance(self._named(error), ReadOnly):
                     raise
                 wal = f"{self.path}-wal"    # which an immutable database does not look at
-                if _file_id(wal) != (0, 0):
+                if _file_id(wal):
                     raise ReadOnly(f"{wal!r} holds writes that can only be read in a writable "
                                    "folder; copy the whole folder to one") from error
 
@@ -2992,15 +2992,14 @@ class Store:
         """The connection for one thread; the one place where sqlite3's errors become ours."""
         if self._pid != os.getpid():    # lock, cache and connection may be amid the parent's work,
             self._inherited.append(self._con)   # and to close the last would undo what it writes
-            self._file, self._lock, self._pid = (0, 0), RLock(), os.getpid()
+            self._file, self._lock, self._pid = (), RLock(), os.getpid()
         with self._lock:
             try:
                 now = _file_id(self.path)       # of another file, where a repair put one there
-                if self._file not in ((0, 0), now) and now != (0, 0) and (
-                        not self._con.in_transaction):
+                if self._file and now and self._file != now and not self._con.in_transaction:
                     self._con.close()
-                    self._file = 0, 0
-                if self._file == (0, 0):        # also after an opening that failed
+                    self._file = ()
+                if not self._file:      # also after an opening that failed
                     self._forget_cache()
                     self._open()
                 yield
@@ -3231,10 +3230,10 @@ def shell_line(folder: str, words: str) -> str:
 def lost(folder: str) -> StoreDamaged | None:
     """What is wrong where a store is missing or empty though copies of it are there: SQLite would
     make a new one in silence."""
-    path, gone = os.path.join(folder, Store.FILE), (0, 0)
+    path = os.path.join(folder, Store.FILE)
     with suppress(OSError):
-        if _file_id(path) == gone and os.path.isfile(path) >= os.path.lexists(path) and (
-                kept := kept_copies(folder)) and _file_id(path) == gone:    # nor just being made
+        if not _file_id(path) and os.path.isfile(path) >= os.path.lexists(path) and (
+                kept := kept_copies(folder)) and not _file_id(path):    # nor just being made
             how, copies = "empty" if os.path.exists(path) else "missing", backup_files(folder)
             way = shell_line(folder, "restore newest --yes" if copies else "check --repair")
             return StoreDamaged(
@@ -3245,7 +3244,7 @@ def lost(folder: str) -> StoreDamaged | None:
 
 def can_be_read(path: str) -> bool:
     """Whether a path is a file with something in it: to open a pipe, or one of /proc, may hang."""
-    return os.path.isfile(path) and _file_id(path) != (0, 0)
+    return os.path.isfile(path) and bool(_file_id(path))
 
 
 @contextmanager
@@ -3270,7 +3269,7 @@ def _put_in_place(new: str, path: str, held: sqlite3.Connection) -> str:
     if kept == path:
         kept = f"{path}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}"
         for ending in ("-wal", ""):
-            if _file_id(path + ending) != (0, 0):
+            if _file_id(path + ending):
                 try:
                     os.link(path + ending, kept + ending)
                 except (OSError, AttributeError):   # a file or operating system without links
@@ -3429,12 +3428,12 @@ def _schema_version(con: sqlite3.Connection, path: str) -> int:
     return int(version)
 
 
-def _file_id(path: str) -> tuple[int, int]:
-    try:
+def _file_id(path: str) -> tuple[int, ...]:
+    """Which file that is; () where there is none, or nothing in it."""
+    with suppress(OSError):
         status = os.stat(path)
-        return (status.st_dev, status.st_ino) if status.st_size else (0, 0)
-    except OSError:
-        return 0, 0
+        return (status.st_dev, status.st_ino) * bool(status.st_size)
+    return ()
 
 
 def remove(path: str) -> None:
