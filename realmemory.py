@@ -2612,7 +2612,6 @@ SCHEMA = """
 CREATE TABLE db_meta(key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE scopes(id INTEGER PRIMARY KEY, name TEXT NOT NULL, key TEXT NOT NULL UNIQUE,
     log_of INTEGER) STRICT;
-INSERT INTO scopes VALUES(1, 'global', 'global', NULL);
 CREATE TABLE aliases(identity TEXT PRIMARY KEY, scope_id INTEGER NOT NULL REFERENCES scopes)
     STRICT, WITHOUT ROWID;
 CREATE TABLE active_days(scope_id INTEGER NOT NULL, day INTEGER NOT NULL,
@@ -2697,7 +2696,7 @@ FTS_SCHEMA = """CREATE VIRTUAL TABLE heard_terms USING fts5(terms, content='', c
 # Version: what it does to the rows of the one before.  The tables, columns and indexes that an
 # older store lacks follow from SCHEMA itself (`_converge`).  With 2 the FTS5 table has another
 # name, so that an older process which is still open is refused at its next write.
-MIGRATIONS = {2: """
+MIGRATIONS = {1: "INSERT INTO scopes VALUES(1, 'global', 'global', NULL)", 2: """
     UPDATE events SET pointers = NULL;
     DELETE FROM db_meta WHERE key IN ('analyser', 'fts_stale');
     UPDATE images SET before = '[' || before || ']', after = '[' || after || ']'
@@ -2769,16 +2768,14 @@ SQL_USED = """UPDATE injections SET used = 1 WHERE trace_id = :id AND session_id
     SELECT session_id FROM injections WHERE trace_id = :id AND at > :since
     ORDER BY session_id = :session DESC, id DESC LIMIT 1)"""
 SQL_COUNTS = "SELECT (SELECT count(*) FROM traces), (SELECT coalesce(sum(n), 0) FROM counts)"
-SQL_WITHOUT_ROWID = "SELECT 1 FROM pragma_table_list WHERE name = ? AND wr"
-SQL_LAST = "SELECT seq FROM sqlite_sequence WHERE name = ?"
-SQL_COUNTED = "SELECT coalesce(sum(n), 0) FROM counts"
 SQL_FORGOTTEN = """SELECT j.value FROM events, json_tree(data) j WHERE op = 'forget'
     AND (j.path = '$.ids' OR j.fullkey = '$.id')"""
-SQL_UNREAD = """FROM traces t WHERE id > ? AND scope_id IN (
-    SELECT id FROM scopes WHERE log_of > 0)"""
+SQL_LOGS = "SELECT id FROM scopes WHERE log_of > 0"
+SQL_UNREAD = f"FROM traces t WHERE id > ? AND scope_id IN ({SQL_LOGS})"
 SQL_WORK = """SELECT 1 FROM events WHERE seq > ?
     AND op NOT IN ('recall', 'read', 'sleep', 'hook_error', 'backup') LIMIT 1"""
-SQL_SHAPE = "SELECT type, name, sql FROM sqlite_master WHERE sql NOT NULL ORDER BY rowid"
+SQL_SHAPE = """SELECT type, name, sql FROM sqlite_master
+    WHERE sql NOT NULL AND name <> 'sqlite_sequence' ORDER BY rowid"""
 SQL_COLUMNS = """SELECT name, type || CASE WHEN "notnull" THEN ' NOT NULL' ELSE '' END
     || coalesce(' DEFAULT ' || dflt_value, '') FROM pragma_table_info(?)"""
 # One statement is one snapshot: another process may create the schema just now.
@@ -2805,6 +2802,7 @@ _FAILURES: tuple[tuple[str, type[StoreError], str], ...] = (
     ("full|I/O", StoreError,
      "the disk is full or failing; nothing is half done: free space and try again"))
 UNREADABLE = (sqlite3.Error, UnicodeDecodeError)  # it quotes a spoilt schema in its message
+_SPOILT = Regex("[\udc80-\udcff]")     # what "surrogateescape" makes of bytes that are no UTF-8
 # Only a folder without other things is closed to others: who opens "/" or "/tmp" breaks no system.
 _OWN_NAME = Regex(r"\.|memory\.db|realmemory-|(?:backups|namespaces|clients(?:\.json)?"
                   r"|\w+\.lease)\Z")
@@ -2822,7 +2820,7 @@ class Store:
         self.timeout_s, self.read_only, self.has_fts = timeout_s, read_only, False
         self._pid, self._lock = os.getpid(), RLock()
         self._inherited: list[sqlite3.Connection] = []
-        self._file = 0, 0       # of what is open, if anything
+        self._file: tuple[int, ...] = ()    # of what is open, if anything
         if not read_only and lost(self.folder) is None:
             self._make_file()
         with self._alone():     # which opens it
@@ -2844,11 +2842,11 @@ class Store:
                 return self._settle()
             except BaseException as error:
                 self._con.close()
-                self._file = 0, 0
+                self._file = ()
                 if mode != "ro" or not isinstance(self._named(error), ReadOnly):
                     raise
                 wal = f"{self.path}-wal"    # which an immutable database does not look at
-                if os.path.exists(wal) and os.path.getsize(wal):
+                if _file_id(wal):
                     raise ReadOnly(f"{wal!r} holds writes that can only be read in a writable "
                                    "folder; copy the whole folder to one") from error
 
@@ -2934,17 +2932,13 @@ class Store:
     def _migrate(self) -> None:
         with self._transaction():  # another process may have been first
             version = _schema_version(self._con, self.path)
-            steps = [MIGRATIONS.get(v, "") for v in range(version + 1, SCHEMA_VERSION + 1)] if (
-                version) else [SCHEMA]
-            if version < 2 and self.row(SQL_FTS5):
-                steps += ["DROP TABLE IF EXISTS trace_terms;", FTS_SCHEMA]
-            buffer = ""
-            for part in ";".join(steps).split(";"):  # executescript would commit
-                buffer += part + ";"
-                if sqlite3.complete_statement(buffer):
-                    self.run(buffer)
-                    buffer = ""
             self.converge()
+            for step in range(version + 1, SCHEMA_VERSION + 1):
+                for sql in MIGRATIONS.get(step, "").split(";"):     # executescript would commit
+                    self.run(sql)
+            if version < 2 and self.row(SQL_FTS5):
+                self.run("DROP TABLE IF EXISTS trace_terms")
+                self.run(FTS_SCHEMA)
             if not version:
                 self.run_many("INSERT INTO db_meta VALUES(?, ?)", [
                     ("analyser", ANALYSER), ("slept", "0"), ("embedder", HashingEmbedder().name)])
@@ -2996,24 +2990,19 @@ class Store:
         """The connection for one thread; the one place where sqlite3's errors become ours."""
         if self._pid != os.getpid():    # lock, cache and connection may be amid the parent's work,
             self._inherited.append(self._con)   # and to close the last would undo what it writes
-            self._file, self._lock, self._pid = (0, 0), RLock(), os.getpid()
+            self._file, self._lock, self._pid = (), RLock(), os.getpid()
         with self._lock:
             try:
-                if self._was_replaced():
+                now = _file_id(self.path)       # of another file, where a repair put one there
+                if self._file and now and self._file != now and not self._con.in_transaction:
                     self._con.close()
-                    self._file = 0, 0
-                if self._file == (0, 0):        # also after an opening that failed
+                    self._file = ()
+                if not self._file:      # also after an opening that failed
                     self._forget_cache()
                     self._open()
                 yield
             except (*UNREADABLE, json.JSONDecodeError) as error:
                 raise self._named(error) from error
-
-    def _was_replaced(self) -> bool:
-        """Whether another file stands in the place of the one that is open, outside of a
-        transaction: a repair puts one there."""
-        return self._file not in ((0, 0), now := _file_id(self.path)) and now != (0, 0) and (
-            not self._con.in_transaction)
 
     def _named(self, error: BaseException) -> StoreError:
         if isinstance(error, ValueError):
@@ -3058,21 +3047,23 @@ class Store:
             if self.read_only:
                 raise ReadOnly(f"{self.path!r} is open for reading only; open it without "
                                f"read_only, or check the permissions of {self.folder!r}")
-            try:
-                if timeout_s is not None:
-                    self._wait_at_most(timeout_s)
-                with self._transaction():
-                    if self._file != _file_id(self.path):
-                        raise StoreError(f"{self.path!r} was deleted, emptied or replaced while "
-                                         "it was open; nothing was stored: open it again")
-                    self._catch_up()
-                    yield
-            finally:
-                if timeout_s is not None:
-                    self._wait_at_most(self.timeout_s)
+            with self._patient(timeout_s), self._transaction():
+                if self._file != _file_id(self.path):
+                    raise StoreError(f"{self.path!r} was deleted, emptied or replaced while it was "
+                                     "open; nothing was stored: open it again")
+                self._catch_up()
+                yield
 
-    def _wait_at_most(self, seconds: float) -> None:
-        self.run(f"PRAGMA busy_timeout = {int(seconds * 1000)}")
+    @contextmanager
+    def _patient(self, seconds: float | None) -> Iterator[None]:
+        """Wait for a lock at most so long, if any time is given."""
+        try:
+            if seconds is not None:
+                self.run(f"PRAGMA busy_timeout = {int(seconds * 1000)}")
+            yield
+        finally:
+            if seconds is not None:
+                self.run(f"PRAGMA busy_timeout = {int(self.timeout_s * 1000)}")
 
     def run(self, sql: str, *parameters: object, **named: object) -> sqlite3.Cursor:
         """Execute a statement inside a transaction."""
@@ -3101,14 +3092,14 @@ class Store:
         """All rows of a query."""
         return self._con.execute(sql, named or parameters).fetchall()
 
-    def row(self, sql: str, *parameters: object) -> sqlite3.Row | None:
+    def row(self, sql: str, *parameters: object, **named: object) -> sqlite3.Row | None:
         """The first row of a query, or None."""
-        row: sqlite3.Row | None = self._con.execute(sql, parameters).fetchone()
+        row: sqlite3.Row | None = self._con.execute(sql, named or parameters).fetchone()
         return row
 
     def value(self, sql: str, *parameters: object, **named: object) -> Any:
         """The first column of the first row, or None."""
-        row = self._con.execute(sql, named or parameters).fetchone()
+        row = self.row(sql, *parameters, **named)
         return row[0] if row else None
 
     def meta(self, key: str, default: str = "") -> str:
@@ -3133,15 +3124,11 @@ class Store:
     # --- copies ---
 
     def backup(self, label: str, keep: int) -> str:
-        """A self-contained copy in <store>/backups, opened and counted; its path.
-
-        At most `keep` copies stay (0: no limit), see `thinned`.  Raises StoreError, and leaves no
-        half copy, where it fails.
-        """
+        """A self-contained copy in <store>/backups, opened and counted; its path.  At most `keep`
+        copies stay (0: no limit), see `thinned`; no half one does."""
         folder = os.path.join(self.folder, "backups")
         final = os.path.join(folder, f"memory-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}-{label}.db")
-        part = f"{final}.{os.getpid()}.part"
-        with self._alone():
+        with self._alone(), unfinished(final) as part:
             try:
                 private_folder(folder)
                 sweep(self.folder, folder)
@@ -3159,22 +3146,16 @@ class Store:
             except OSError as error:
                 raise StoreError(f"no copy could be made in {folder!r} ({error.strerror}); nothing "
                                  "was changed") from error
-            finally:
-                remove(part)
         return final
 
     def restore(self, path: str) -> None:
         """Bring a copy back *into* the live file by pages, so that open processes stay right."""
-        part = f"{self.path}.{os.getpid()}.part"
-        with self._alone():
-            try:
-                sound_copy(path, part)
-                with self._transaction():  # backup() would wait for the lock for ever
-                    self._forget_cache()
-                with closing(sqlite3.connect(part)) as source:
-                    source.backup(self._con)
-            finally:
-                remove(part)
+        with self._alone(), unfinished(self.path) as part:
+            sound_copy(path, part)
+            with self._transaction():  # backup() would wait for the lock for ever
+                self._forget_cache()
+            with closing(sqlite3.connect(part)) as source:
+                source.backup(self._con)
             self._settle()
 
     @contextmanager
@@ -3188,37 +3169,27 @@ class Store:
             with suppress(FileExistsError):
                 os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
             con = sqlite3.connect(path, timeout=0, isolation_level=None)
+            try:
+                con.execute("BEGIN EXCLUSIVE")
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error):
+                    con.close()
+                    raise
         except (OSError, sqlite3.Error) as error:
             raise ReadOnly(f"{path!r} can't be made ({error}); check the folder") from error
         with closing(con):
-            try:
-                con.execute("BEGIN EXCLUSIVE")
-            except sqlite3.Error as error:
-                if "locked" not in str(error):
-                    raise ReadOnly(f"{path!r} can't be locked ({error}); remove it") from error
-                yield False
-            else:
-                yield True
+            yield con.in_transaction
 
     def unreadable(self, table: str) -> list[dict[str, Any]]:
         """The rows of a table with a text that is no UTF-8, which has marks in its place here."""
-        found: list[dict[str, Any]] = []
-        bad = list[bytes]()
-
-        def decoded(raw: bytes) -> str:
-            text = raw.decode("utf-8", "replace")
-            if "\ufffd" in text and text.encode() != raw:
-                bad.append(raw)
-            return text
-
-        self._con.text_factory = decoded
+        self._con.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
         try:
-            for row in self.run(f"SELECT * FROM {table}"):
-                found += [dict(row)] * bool(bad)
-                bad.clear()
+            return [{name: value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+                     if isinstance(value, str) else value for name, value in dict(row).items()}
+                    for row in self.run(f"SELECT * FROM {table}") if any(
+                        isinstance(value, str) and _SPOILT.search(value) for value in row)]
         finally:
             self._con.text_factory = str
-        return found
 
     def quick_check(self, seconds: float) -> str:
         """SQLite's quick check: "ok", what is wrong, or "" where it takes longer than that."""
@@ -3233,59 +3204,16 @@ class Store:
         finally:
             self._con.set_progress_handler(None, 0)
 
-    def checkpoint(self, gone: Collection[str] = (), *, vacuum: bool = False) -> bool:
-        """Move the WAL into the database and empty it, and leave no piece of the `gone` texts in
-        it; False while another process holds a snapshot, or the lock where one is left.  Litestream
-        always holds one: to ask for the WAL would only keep writers waiting."""
+    def checkpoint(self, *, vacuum: bool = False) -> bool:
+        """Move the WAL into the database and empty it; with `vacuum` no page keeps what was deleted
+        (secure_delete leaves what a balanced page held before).  False while another process holds
+        a snapshot, or the lock.  Litestream always holds one: to ask would keep writers waiting."""
         if os.path.isdir(self.replicated):
             return False
-        with self._alone():
-            try:
-                self._wait_at_most(0.25)
-                done = self.value("PRAGMA wal_checkpoint(TRUNCATE)") == 0
-                if done and (vacuum or gone and self._gaps_hold(gone)):
-                    self._wait_at_most(2.0)
-                    self.run("VACUUM")
-                    done = self.value("PRAGMA wal_checkpoint(TRUNCATE)") == 0
-                return bool(done)
-            except sqlite3.OperationalError:    # what was asked for is done all the same
-                return False
-            finally:
-                self._wait_at_most(self.timeout_s)
-
-    def _gaps_hold(self, texts: Collection[str]) -> bool:
-        """Whether the unused gaps of the pages may hold 31 bytes in a row of a text, the last four
-        of a word (FTS5 leaves out how a term begins), or another short one: secure_delete clears
-        what is deleted, but not what a balanced page held before.  O(file)."""
-        if sum(map(len, texts)) > 1 << 16:
-            return True
-        size, gaps = self.value("PRAGMA page_size"), list[bytes]()
-        for part in self._file_parts():
-            for at in range(0, len(part), size):
-                if part[at]:    # no free or overflow page
-                    start = at if part[at] < 14 else at + 100
-                    cells, end = (int.from_bytes(part[start + i:start + i + 2], "big")
-                                  for i in (3, 5))
-                    gaps.append(part[start + 8 + 2 * cells:at + (end or size)].strip(b"\0"))
-        held = b"\0".join(gaps).lower()
-        raw = [text.encode("utf-8", "replace").lower() for text in texts]
-        pieces = {text[i:i + 16] for text in raw if len(text) > 31 for i in range(len(text) - 15)}
-        return any(text[-4 * (b" " not in text):] in held for text in raw if len(text) < 32
-                   ) or not pieces.isdisjoint(
-            held[i:i + 16] for i in range(0, len(held), 16))
-
-    def _file_parts(self) -> Iterator[bytes]:
-        """The database file's bytes.  They are read through a descriptor of SQLite's, for to close
-        one of ours would drop every lock that this process has on the file (POSIX)."""
-        for name in os.listdir("/dev/fd") if os.path.isdir("/dev/fd") else ():
-            with suppress(OSError):
-                status, at = os.fstat(int(name)), 0
-                if (status.st_dev, status.st_ino) == self._file:
-                    while part := os.pread(int(name), 1 << 22, at):
-                        yield part
-                        at += len(part)
-                    return
-        yield self._con.serialize()
+        emptied = "PRAGMA wal_checkpoint(TRUNCATE)"
+        with self._alone(), self._patient(0.25), suppress(sqlite3.OperationalError):
+            return not any(map(self.value, [emptied, *["VACUUM", emptied] * vacuum]))
+        return False        # what was asked for is done all the same
 
 
 def shell_line(folder: str, words: str) -> str:
@@ -3300,10 +3228,10 @@ def shell_line(folder: str, words: str) -> str:
 def lost(folder: str) -> StoreDamaged | None:
     """What is wrong where a store is missing or empty though copies of it are there: SQLite would
     make a new one in silence."""
-    path, gone = os.path.join(folder, Store.FILE), (0, 0)
+    path = os.path.join(folder, Store.FILE)
     with suppress(OSError):
-        if _file_id(path) == gone and os.path.isfile(path) >= os.path.lexists(path) and (
-                kept := kept_copies(folder)) and _file_id(path) == gone:    # nor just being made
+        if not _file_id(path) and os.path.isfile(path) >= os.path.lexists(path) and (
+                kept := kept_copies(folder)) and not _file_id(path):    # nor just being made
             how, copies = "empty" if os.path.exists(path) else "missing", backup_files(folder)
             way = shell_line(folder, "restore newest --yes" if copies else "check --repair")
             return StoreDamaged(
@@ -3314,7 +3242,7 @@ def lost(folder: str) -> StoreDamaged | None:
 
 def can_be_read(path: str) -> bool:
     """Whether a path is a file with something in it: to open a pipe, or one of /proc, may hang."""
-    return os.path.isfile(path) and _file_id(path) != (0, 0)
+    return os.path.isfile(path) and bool(_file_id(path))
 
 
 @contextmanager
@@ -3339,7 +3267,7 @@ def _put_in_place(new: str, path: str, held: sqlite3.Connection) -> str:
     if kept == path:
         kept = f"{path}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}"
         for ending in ("-wal", ""):
-            if _file_id(path + ending) != (0, 0):
+            if _file_id(path + ending):
                 try:
                     os.link(path + ending, kept + ending)
                 except (OSError, AttributeError):   # a file or operating system without links
@@ -3363,13 +3291,9 @@ def _kept(path: str) -> str:
 def replace_store(folder: str, copy: str) -> str:
     """Put a copy in the place of a store too damaged to open; where the damaged file is kept."""
     path = os.path.join(folder, Store.FILE)
-    part = f"{path}.{os.getpid()}.part"
-    try:
-        with _held(path) as held:
-            sound_copy(copy, part)
-            return _put_in_place(part, path, held)
-    finally:
-        remove(part)
+    with unfinished(path) as part, _held(path) as held:
+        sound_copy(copy, part)
+        return _put_in_place(part, path, held)
 
 
 def sound_copies(folder: str) -> tuple[list[str], list[str]]:
@@ -3435,9 +3359,9 @@ def salvage(path: str, place: str, target: TraceStore) -> tuple[set[int], int]:
         con.row_factory = sqlite3.Row
         con.text_factory = lambda raw: raw.decode("utf-8", "replace")
         for table in SALVAGED:
-            known = {row[1] for row in target.rows(f"PRAGMA table_info({table})")}
-            for row in _legible(con, table):
-                told = {name: row[name] for name in row.keys() if name in known}  # noqa: SIM118
+            known = [row[1] for row in target.rows(f"PRAGMA table_info({table})")]
+            for row in _legible(con, table, known[0]):
+                told = {name: value for name, value in dict(row).items() if name in known}
                 if table == "db_meta" and told["key"] in ("schema_version", "analyser", "epoch"):
                     same |= told["value"] == ANALYSER
                 elif table != "traces" or 0 < told["id"] <= MAX_TRACE_ID and not (
@@ -3447,30 +3371,28 @@ def salvage(path: str, place: str, target: TraceStore) -> tuple[set[int], int]:
                         target.add(table, verb="INSERT OR REPLACE", **told)
                         ids |= {told["id"]} if table == "traces" else set()
         with suppress(*UNREADABLE):
-            counted = con.execute(SQL_COUNTED).fetchone()[0]
+            counted = con.execute("SELECT sum(n) FROM counts").fetchone()[0] or 0
     return ids, counted
 
 
-def _legible(con: sqlite3.Connection, table: str) -> Iterator[sqlite3.Row]:
-    """The rows of a damaged table that can be read: of each range of ids between bad pages, by
-    halving; without ids what stands before the first bad page and after the last."""
-    patience, ranges, columns = 1 << 15, [(0, 1 << 25)], list[sqlite3.Row]()
-    with suppress(*UNREADABLE):
-        columns = con.execute(f"PRAGMA table_info({table})").fetchall()
-        if columns and con.execute(SQL_WITHOUT_ROWID, (table,)).fetchone():
-            ranges, keys = [], ", ".join(f"{row[1]} DESC" for row in columns if row[5])
-            for order in ("", f" ORDER BY {keys}"):
-                with suppress(*UNREADABLE):
-                    yield from con.execute(f"SELECT * FROM {table}{order}")
-                    return
-        for sql, *asked in (SQL_LAST, table), (f"SELECT max(rowid) FROM {table}",):
-            with suppress(*UNREADABLE, TypeError):
-                last = con.execute(sql, asked).fetchone()
-                ranges = [(0, min(last[0], 1 << 25))] if last and last[0] else ranges
-    while columns and ranges and patience:
+def _legible(con: sqlite3.Connection, table: str, ident: str) -> Iterator[sqlite3.Row]:
+    """The rows of a damaged table that can be read: those before its first bad page, those after
+    its last, and between these, by halving, those of each range of its first column."""
+    patience, ends = 0, [0, 1 << 25]
+    with suppress(*UNREADABLE):     # else there is no such table
+        con.execute(f"SELECT {ident} FROM {table} LIMIT 0")
+        patience = 1 << 15
+    for end, order in enumerate(("", " DESC")):
+        with suppress(*UNREADABLE):
+            for row in con.execute(f"SELECT * FROM {table} ORDER BY {ident}{order}"):
+                yield row
+                ends[end] = min(max(0, row[0]), 1 << 25) if isinstance(row[0], int) else 0
+            return
+    ranges = [(ends[0], ends[1])]
+    while ranges and patience:
         low, high = ranges.pop()
         try:
-            found = con.execute(f"SELECT * FROM {table} WHERE rowid BETWEEN ? AND ?",
+            found = con.execute(f"SELECT * FROM {table} WHERE {ident} BETWEEN ? AND ?",
                                 (low, high)).fetchall() if high - low < 4096 else None
         except UNREADABLE:
             found, patience = None, patience - 1
@@ -3504,12 +3426,12 @@ def _schema_version(con: sqlite3.Connection, path: str) -> int:
     return int(version)
 
 
-def _file_id(path: str) -> tuple[int, int]:
-    try:
+def _file_id(path: str) -> tuple[int, ...]:
+    """Which file that is; () where there is none, or nothing in it."""
+    with suppress(OSError):
         status = os.stat(path)
-        return (status.st_dev, status.st_ino) if status.st_size else (0, 0)
-    except OSError:
-        return 0, 0
+        return (status.st_dev, status.st_ino) * bool(status.st_size)
+    return ()
 
 
 def remove(path: str) -> None:
@@ -3519,6 +3441,16 @@ def remove(path: str) -> None:
         shutil.rmtree(path, ignore_errors=True)
     with suppress(OSError):
         os.unlink(path)
+
+
+@contextmanager
+def unfinished(path: str) -> Iterator[str]:
+    """A name beside a path for what will be put there; nothing stays of it."""
+    part = f"{path}.{os.getpid()}.part"
+    try:
+        yield part
+    finally:
+        remove(part)
 
 
 def sweep(*folders: str, of: str = "") -> None:
@@ -3560,17 +3492,17 @@ def missing_folders(path: str) -> list[str]:
 
 def backup_files(folder: str) -> list[str]:
     """Paths of the finished copies of the store in `folder`, oldest first."""
-    place = os.path.join(folder, "backups")
-    names = sorted(os.listdir(place)) if os.path.isdir(place) else []
-    return [path for n in names if n.startswith("memory-") and n.endswith(".db") and os.path.isfile(
-        path := os.path.join(place, n))]
+    return _files(os.path.join(folder, "backups"), r"memory-.*\.db")
 
 
 def kept_copies(folder: str, *, copies: bool = True) -> tuple[str, ...]:
     """What else may hold a text that left the store: copies, and files that a restore set aside."""
-    return (*(backup_files(folder) if copies else ()), *(
-        path for name in sorted(os.listdir(folder)) if name.startswith(f"{Store.FILE}.damaged-")
-        and os.path.isfile(path := os.path.join(folder, name))))
+    return *(backup_files(folder) if copies else ()), *_files(folder, r"memory\.db\.damaged-.*")
+
+
+def _files(folder: str, names: str) -> list[str]:
+    return [path for name in sorted(os.listdir(folder) if os.path.isdir(folder) else ())
+            if re.fullmatch(names, name) and os.path.isfile(path := os.path.join(folder, name))]
 
 
 def _file_url(path: str) -> str:
@@ -3714,17 +3646,13 @@ class TraceStore(Store):
             rows = [row for row in gone.values() if row["scope_id"] == scope]
             units = to_json([*{word >> 8 for row in rows
                                for word in self.pointers_of(row, context=True)[2:]}])
-            chunks, empty = to_json([*{0, *((row["id"] >> 12) + 1 for row in rows)}]), []
-            for stored, *key in self.rows(SQL_CHUNKS, scope, units, chunks):
-                held = array("I", stored)
-                kept = array("I", [pointer for pointer in held if pointer >> 8 not in gone])
-                if not kept:
-                    empty.append(key)
-                elif len(kept) < len(held):
-                    self.run("UPDATE postings SET pointers = ? WHERE scope_id = ? AND unit = ? "
-                             "AND chunk = ?", kept.tobytes(), *key)
+            chunks = to_json([*{0, *((row["id"] >> 12) + 1 for row in rows)}])
+            left = {(*key,): kept for stored, *key in self.rows(SQL_CHUNKS, scope, units, chunks)
+                    if len(kept := array("I", [pointer for pointer in array("I", stored) if (
+                        pointer >> 8 not in gone)]).tobytes()) < len(stored)}
             self.run_many("DELETE FROM postings WHERE scope_id = ? AND unit = ? AND chunk = ?",
-                          empty)
+                          left)
+            self.run_many(SQL_POSTING, ((*key, kept) for key, kept in left.items() if kept))
         self.renew()
         self._catch_up()
 
@@ -5507,7 +5435,6 @@ _CHOSEN = f"""{SQL_TRACE} WHERE scope_id {SQL_IN.replace("?", ":scopes")}
         OR EXISTS(SELECT 1 FROM json_tree(t.meta) WHERE type = 'text' AND holds(atom))
         OR EXISTS(SELECT 1 FROM variants v WHERE trace_id = t.id AND v.origin <> '{CUE}'
         AND holds(v.text))) ORDER BY id"""
-_LOGS = "SELECT id FROM scopes WHERE log_of > 0"
 FORGOTTEN = "[forgotten]"  # in place of the text where a tool's call or result quoted it
 
 
@@ -5698,7 +5625,7 @@ def _holding(brain: _Brain, rows: Mapping[int, sqlite3.Row], texts: Mapping[int,
     spoken = [ident for ident, row in rows.items() if not _is_tools(row)]
     every = quotes(rows)
     quoted = every if len(spoken) == len(rows) else quotes(spoken)
-    logs, elsewhere = {row[0] for row in store.rows("SELECT id FROM scopes WHERE log_of > 0")}, 0
+    logs, elsewhere = {row[0] for row in store.rows(SQL_LOGS)}, 0
     owners = {row[0] for row in store.rows(
         f"SELECT coalesce(log_of, id) FROM scopes WHERE id {SQL_IN}",
         to_json([*{row["scope_id"] for row in rows.values()}]))} | {1}
@@ -5800,12 +5727,12 @@ def kept_out(store: TraceStore, names: Sequence[str], at: float | None = None) -
 
 
 def forget_traces(brain: _Brain, rows: Mapping[int, sqlite3.Row],
-                  query: str | None = None) -> tuple[Forgotten, list[int], list[str]]:
+                  query: str | None = None) -> tuple[Forgotten, list[int]]:
     """Remove every copy of traces' texts in this database; also the ids of the traces whose vectors
-    went with them, for they knew of them, and what no byte may stay of."""
+    went with them, for they knew of them."""
     store, ids, now = brain.store, to_json([*rows]), brain.clock()
     texts = {ident: store.wordings(row) for ident, row in rows.items()}
-    logs = {log[0] for log in store.rows(_LOGS)}
+    logs = {log[0] for log in store.rows(SQL_LOGS)}
     turns = {ident: row for ident, row in rows.items() if row["scope_id"] in logs}
     kept_out(store, [name for ident, row in rows.items() for name in (
         f"uid {row['uid']}", *names_of(turns.get(ident), *texts[ident])[
@@ -5850,15 +5777,12 @@ def forget_traces(brain: _Brain, rows: Mapping[int, sqlite3.Row],
     return Forgotten(
         min(rows) if len(rows) == 1 else None, removed, "", (), tuple(sorted({*telling})),
         tuple(labels), tuple(rows), (f"other projects say it {elsewhere} times, too",) * (
-            elsewhere > 0)), [other for other in blind if other not in rows], [
-                *words, *filter(None, [query]), *(part for text in chain.from_iterable(
-                    texts.values()) for part in (text, *(    # a word that its term does not spell
-                        word for word in re.findall(r"\w+", text) if not word.isascii())))]
+            elsewhere > 0)), [other for other in blind if other not in rows]
 
 
 def forget_chosen(brain: _Brain, named: Mapping[int, sqlite3.Row], what: Selection | None, *,
                   kept: Collection[int] = (), dry_run: bool = False
-                  ) -> tuple[Forgotten, list[int], list[str]]:
+                  ) -> tuple[Forgotten, list[int]]:
     """`forget_traces` of those named and of those selected, but for some `kept` uids; what a whole
     scope has besides goes, too.  A dry run only says which."""
     store, rows, notes = brain.store, dict(named), tuple[str, ...]()
@@ -5872,13 +5796,13 @@ def forget_chosen(brain: _Brain, named: Mapping[int, sqlite3.Row], what: Selecti
     if dry_run:
         labels = tuple(dict.fromkeys(row["label"] for row in blocks))
         return Forgotten(None, {"traces": len(rows)}, "kept", (), (), labels, tuple(rows),
-                         notes), [], []
-    gone, blind, texts = Forgotten(None, {"traces": 0}, "", ()), list[int](), list[str]()
+                         notes), []
+    gone, blind = Forgotten(None, {"traces": 0}, "", ()), list[int]()
     if rows or what and what.query:
-        gone, blind, texts = forget_traces(brain, rows, what.query if what else None)
+        gone, blind = forget_traces(brain, rows, what.query if what else None)
         if store.has_fts:  # its terms leave the file with a merge
             store.run("INSERT INTO heard_terms(heard_terms) VALUES('optimize')")
-    store.set_meta("unerased", 1 + store.mark("unerased"))
+    store.set_meta("unerased", 1)
     if what and not (what.query or what.origin or what.source_url):
         kept_out(store, [
             *(f"session {row['session_id']}" for row in rows.values() if row["session_id"]),
@@ -5890,8 +5814,7 @@ def forget_chosen(brain: _Brain, named: Mapping[int, sqlite3.Row], what: Selecti
                 store.run(sql, scope=scope)
         store.renew()
         gone = gone._replace(removed={**gone.removed, "blocks": len({row[0] for row in blocks})})
-    return gone._replace(notes=notes + gone.notes), blind, [
-        *texts, *(text for row in blocks for text in row if isinstance(text, str))]
+    return gone._replace(notes=notes + gone.notes), blind
 
 
 # === 21. Sleeping =================================================================================
@@ -6017,39 +5940,43 @@ def _proposed(brain: _Brain, turns: Sequence[Item],
     return drafts
 
 
+def _taken_in(brain: _Brain, draft: Draft, heard: bool, before: dict[int, list[object]]
+              ) -> list[int]:
+    """Pass a draft through the gate: the trace it made, if any; the state of what it may change is
+    added to `before`.  A newer value of a key, or of what an earlier sleep learned, supersedes it,
+    but what a user said only where a user says otherwise."""
+    store = brain.store
+    scope = store.scope_id(draft.scope, create=True) or 1
+    near = neighbours(brain, draft, scope)
+    verdict = decide(draft, scope, near, brain.config)
+    old = under_key(store, scope, draft.key) or next((
+        n.row for n in near if n.row["id"] == verdict.target_id
+        and verdict.relation in ("update", "contradiction") and not n.row["key"]
+        and (n.row["scope_id"], n.row["kind"]) == (scope, draft.kind)
+        and OVERHEARD in json.loads(n.row["tags"] or "[]")), None)
+    if old and old["origin"] == "user" and not heard:
+        old, draft = None, draft._replace(key=None)     # it stands beside it
+    for row in [*(n.row for n in near), *filter(None, [old])]:
+        before.setdefault(row["id"], [row[name] for name in _KEPT])
+    with suppress(InvalidInput):
+        result = keyed(brain, draft, heard=heard) if (
+            draft.key or not old or draft.quarantine) else _revise(brain, old, draft)
+        return [result.memory_id] * result.created
+    return []
+
+
 def _learnt(brain: _Brain, drafts: Sequence[tuple[Draft, bool]]) -> dict[str, list[_Change]]:
-    """Pass drafts through the gate; a newer value of a key, or of what an earlier sleep learned,
-    supersedes it, but what a user said only where a user says otherwise."""
-    store, now, created = brain.store, brain.clock(), list[int]()
-    before: dict[int, list[object]] = {}
+    """What taking drafts in changes."""
+    store, before = brain.store, dict[int, list[object]]()
     places = dict(store.run(_PLACES).fetchall()) if drafts else {}
     wording = store.value("SELECT coalesce(max(id), 0) FROM variants")
-    for draft, heard in drafts:
-        scope = store.scope_id(draft.scope, create=True) or 1
-        near = neighbours(brain, draft, scope)
-        verdict = decide(draft, scope, near, brain.config)
-        held = under_key(store, scope, draft.key)
-        old = held or next((n.row for n in near if n.row["id"] == verdict.target_id
-                            and verdict.relation in ("update", "contradiction")
-                            and not n.row["key"]
-                            and (n.row["scope_id"], n.row["kind"]) == (scope, draft.kind)
-                            and OVERHEARD in json.loads(n.row["tags"] or "[]")), None)
-        if old is not None and old["origin"] == "user" and not heard:
-            old, draft = None, draft._replace(key=None)     # it stands beside it
-        for row in [*(n.row for n in near), *([old] if old is not None else [])]:
-            before.setdefault(row["id"], [row[name] for name in _KEPT])
-        with suppress(InvalidInput):
-            if draft.key or old is None or draft.quarantine:
-                result = keyed(brain, draft, heard=heard)
-            else:
-                result = _revise(brain, old, draft)
-            created += [result.memory_id] * result.created
+    created = [ident for draft in drafts for ident in _taken_in(brain, *draft, before)]
     after = {ident: list(store.row(_STATE, ident) or ()) for ident in [*before, *created]}
-    gone = {"valid_to": now, "superseded_by": None, "pinned": 0}
+    gone = {"valid_to": brain.clock(), "superseded_by": None, "pinned": 0}
     moved = dict(store.run(_PLACES).fetchall()) if drafts else {}
-    made = store.rows(_LINKS_OF, ids=to_json(created))
     return {
-        "linked": [((source, target), [], link) for source, target, *link in made],
+        "linked": [((source, target), [], link) for source, target, *link in store.rows(
+            _LINKS_OF, ids=to_json(created))],
         "grouped": [((ident,), [places.get(ident)], [moved.get(ident)])
                     for ident in {*places, *moved}.difference(created)
                     if places.get(ident) != moved.get(ident)],
@@ -6073,8 +6000,7 @@ def _sleep(brain: _Brain, learnt: Mapping[str, list[_Change]]) -> Dream:
         "proposed": _rewordings(store)}
     sleep_id = _changed(store, now, "sleep", acts)
     newest = _retained(brain, store.rows(
-        "SELECT * FROM traces WHERE scope_id NOT IN (SELECT id FROM scopes WHERE log_of > 0) "
-        "ORDER BY id DESC LIMIT 500"))
+        f"SELECT * FROM traces WHERE scope_id NOT IN ({SQL_LOGS}) ORDER BY id DESC LIMIT 500"))
     kept = {"retention_pct": round(100 * sum(newest.values()) / max(1, len(newest)))}
     counts = {act: len(changes) for act, changes in acts.items()} | {"folded": store.fold()} | kept
     store.hear(HEARD_AT_ONCE)
@@ -6365,10 +6291,16 @@ def _pairs(row: Mapping[str, object]) -> str:
 
 _GONE = "NOT IN (SELECT id FROM traces)"  # NULL is not gone: the comparison is unknown then
 _NO_PROJECT = "scope_id NOT IN (SELECT id FROM scopes)"
+_CYCLE = """superseded_by <= id AND id IN (     -- each cycle has such a step
+    WITH RECURSIVE later(one) AS (VALUES(superseded_by) UNION
+        SELECT n.superseded_by FROM traces n JOIN later ON n.id = one) SELECT one FROM later)"""
+_NO_JSON = "CASE WHEN json_valid({0}) THEN json_type({0}) <> '{1}' ELSE {0} NOT NULL END"
 _AUDIT = {  # what is wrong: the table, the rows in which it is, what a repair sets there ("": go)
     "superseded traces without a successor": (
         "traces", f"superseded_by {_GONE}", "superseded_by = NULL"),
+    "cycles of supersession": ("traces", _CYCLE, "superseded_by = NULL"),
     "traces after one that is gone": ("traces", f"prev_id {_GONE}", "prev_id = NULL"),
+    "traces older than what was said before": ("traces", "prev_id >= id", "prev_id = NULL"),
     "rewordings of a trace that is gone": ("traces", f"gist_id {_GONE}", "gist_id = NULL"),
     "traces in projects that are gone": ("traces", _NO_PROJECT, "scope_id = scope_id"),
     "variants of traces that are gone": ("variants", f"trace_id {_GONE}", ""),
@@ -6387,10 +6319,8 @@ _AUDIT = {  # what is wrong: the table, the rows in which it is, what a repair s
     "times outside of the years 1 to 9999": ("traces", """
         created_at NOT BETWEEN -62135596800 AND 253402300799""",
         "created_at = CAST(strftime('%s') AS REAL)"),
-    "tags that can't be read": ("traces", "NOT CASE WHEN json_valid(tags) THEN "
-                                "json_type(tags) = 'array' ELSE tags IS NULL END", "tags = NULL"),
-    "meta that can't be read": ("traces", "NOT CASE WHEN json_valid(meta) THEN "
-                                "json_type(meta) = 'object' ELSE meta IS NULL END", "meta = NULL"),
+    "tags that can't be read": ("traces", _NO_JSON.format("tags", "array"), "tags = NULL"),
+    "meta that can't be read": ("traces", _NO_JSON.format("meta", "object"), "meta = NULL"),
     "journal entries that can't be read": (
         "events", "data NOT NULL AND NOT json_valid(data)", "data = NULL"),
     "contexts that can't be read": ("contexts", "NOT json_valid(state)", ""),
@@ -6408,27 +6338,11 @@ _RECOVERED = """INSERT OR IGNORE INTO scopes(id, name, key) SELECT DISTINCT scop
     'recovered ' || scope_id, 'recovered ' || scope_id FROM traces"""
 _MISCOUNTED = """SELECT 1 FROM (SELECT scope_id, kind, n FROM counts UNION ALL SELECT scope_id,
     kind, -1 FROM traces) GROUP BY scope_id, kind HAVING sum(n) <> 0"""
-_CHAINS = {"superseded_by": "traces in cycles of supersession", "prev_id": "traces in cycles of "
-           "what was said before"}
 _REACHED = """SELECT (SELECT value FROM db_meta WHERE key = 'epoch'),
     (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'events')"""
 _CHANGED = "texts that are not what was remembered"
 _SEPARATORS = re.compile("[\0- \"'\x7f]+")      # what FTS5 splits terms at
 IN_PLACE = 1 << 22                              # bytes of a store that is read in a second
-
-
-def _in_cycles(store: TraceStore, column: str) -> list[int]:
-    """The traces from which a column leads back to themselves."""
-    following = dict(map(tuple, store.rows(f"SELECT id, {column} FROM traces WHERE {column} > 0")))
-    known, found = set[int](), list[int]()
-    for at in following:
-        path = list[int]()
-        while at in following and at not in known:
-            known.add(at)
-            path.append(at)
-            at = following[at]
-        found += path[path.index(at):] if at in path else []
-    return found
 
 
 def _out_of_step(store: TraceStore) -> dict[str, list[int]]:
@@ -6469,19 +6383,16 @@ def _out_of_step(store: TraceStore) -> dict[str, list[int]]:
 def _set_aside(store: TraceStore) -> Iterator[TraceStore]:
     """A copy to read at length: the WAL of a store grows as long as anybody reads in it.  The store
     itself where it is small, or where no copy can be made or opened."""
-    place, copy = f"{store.path}.{os.getpid()}.part", store
-    try:
+    copy = store
+    with unfinished(store.path) as place:
         if os.path.getsize(store.path) > IN_PLACE and not store.read_only:
             with suppress(StoreError, OSError):
                 private_folder(place)
                 with store._alone():
                     _copied(store._con, os.path.join(place, Store.FILE), "SELECT 1")
                 copy = TraceStore(place, store.config)
-        yield copy
-    finally:
-        if copy is not store:
-            copy.close()
-        remove(place)
+        with nullcontext() if copy is store else closing(copy):
+            yield copy
 
 
 def _problems(store: TraceStore) -> dict[str, list[int]]:
@@ -6495,7 +6406,6 @@ def _problems(store: TraceStore) -> dict[str, list[int]]:
         found = {words: [0] * len(store.rows(f"SELECT 1 FROM {table} WHERE {where}"))
                  for words, (table, where, _) in _AUDIT.items()}
         found["kinds counted wrongly"] = [0] * len(store.rows(_MISCOUNTED))
-        found |= {words: _in_cycles(store, column) for column, words in _CHAINS.items()}
         found |= _out_of_step(store)
     return {**{f"{name} was dropped": [] for name in store.lacks()},
             **{words: ids for words, ids in found.items() if ids}}
@@ -6532,12 +6442,11 @@ def _mended(store: TraceStore, copies: Sequence[str] = ()) -> list[str]:
         for table, where, values in _AUDIT.values():
             store.run(f"UPDATE {table} SET {values} WHERE {where}" if values else
                       f"DELETE FROM {table} WHERE {where}")
-        for column in _CHAINS:
-            store.run_many(f"UPDATE traces SET {column} = NULL WHERE id = ?", [
-                (ident,) for ident in _in_cycles(store, column)])
         for ident in store.meta("analyser") == ANALYSER and _out_of_step(store)[_CHANGED] or ():
             whole = store.value("SELECT whole FROM traces WHERE id = ?", ident)
-            text, path = next(_remembered(copies, ident, whole), ("", ""))
+            text, path = next(((text, path) for path in copies for text, in _in_copy(
+                path, "SELECT text FROM traces WHERE id = ?", ident)
+                if whole_of(content(text)) == whole), ("", ""))
             if text:
                 store.change(ident, text=text)
             told.append(f"#{ident}: its text is not what was remembered; " + (
@@ -6553,14 +6462,6 @@ def _mended(store: TraceStore, copies: Sequence[str] = ()) -> list[str]:
                                f"{'; '.join(left)}",
                                shell_line(store.folder, "restore newest --yes"))
     return told
-
-
-def _remembered(copies: Sequence[str], ident: int, whole: int) -> Iterator[tuple[str, str]]:
-    """(text, path) of a trace in each copy that has it as its fingerprint says, newest first."""
-    for path in copies:
-        for text, in _in_copy(path, "SELECT text FROM traces WHERE id = ?", ident):
-            if whole_of(content(text)) == whole:
-                yield text, path
 
 
 def repair(folder: str, *, dry_run: bool = False,
@@ -6594,14 +6495,14 @@ def repair(folder: str, *, dry_run: bool = False,
 def _rebuilt(path: str, config: MemoryConfig, dry_run: bool, held: sqlite3.Connection
              ) -> list[str]:
     """Put a store made of what a damaged file gives and of the newest sound copy in its place."""
-    folder, place = os.path.dirname(path), f"{path}.{os.getpid()}.part"
+    folder = os.path.dirname(path)
     copies, told = sound_copies(folder)
-    source, read, counted = _kept(path), set[int](), 0
-    if lost(folder):
-        source = "" if copies else max(kept_copies(folder, copies=False), default="")
-    new = os.path.join(place, Store.FILE)
-    os.mkdir(place, 0o700)
-    try:
+    read, counted = set[int](), 0
+    source = _kept(path) if not lost(folder) else "" if copies else max(
+        _files(folder, r"memory\.db\.damaged-.*\d"), default="")
+    with unfinished(path) as place:
+        os.mkdir(place, 0o700)
+        new = os.path.join(place, Store.FILE)
         if copies:
             sound_copy(copies[0], new)
         with closing(TraceStore(place, config)) as store:
@@ -6624,8 +6525,6 @@ def _rebuilt(path: str, config: MemoryConfig, dry_run: bool, held: sqlite3.Conne
         if not dry_run and (kept := _put_in_place(new, path, held)):
             told.append(f"the damaged file is kept as {kept}")
         return told
-    finally:
-        remove(place)
 
 
 # === 23. Hippocampus ==============================================================================
@@ -6755,14 +6654,15 @@ class Hippocampus(_Brain):
                          all_scopes, pinned).checked()
         _require(bool(ids) + (what is not None) == 1 or bool(backups and not ids and not what),
                  "forget: give ids, or else a query, an origin, a source, a session or everything")
-        with self.store.reading() if dry_run else self.writing():
-            _require(bool(all_scopes or not what or self.store.scope_id(what.scope)), "there is no "
-                     f"project {_shown(scope)}; see {shell_line(self.store.folder, 'scopes')}")
-            gone, blind, texts = forget_chosen(self, self._rows(ids, "memory_ids"), what,
-                                               dry_run=dry_run)
-        if dry_run:
-            return gone
-        gone = self.erased(gone, texts)
+        with self.store.reading():
+            _require(all_scopes or not what or self.store.scope_id(what.scope) is not None,
+                     f"there is no project {_shown(scope)}; "
+                     f"{shell_line(self.store.folder, 'scopes')} lists them")
+            if dry_run:
+                return forget_chosen(self, self._rows(ids, "memory_ids"), what, dry_run=True)[0]
+        with self.writing():
+            gone, blind = forget_chosen(self, self._rows(ids, "memory_ids"), what)
+        gone = self.erased(gone)
         if backups:
             failed = self._forget_in_copies(what)
             gone = gone._replace(backups=tuple(failed), notes=gone.notes + tuple(
@@ -6787,48 +6687,47 @@ class Hippocampus(_Brain):
             uids = {row[0] for row in store.rows("SELECT value FROM events, json_each(data, "
                                                  "'$.uids') WHERE op = 'forget'")} - kept
         for path in filter(os.path.exists, kept_copies(store.folder)):
-            part = f"{path}.{os.getpid()}.part"
-            file = os.path.join(part, Store.FILE)
             try:
-                status = os.stat(path)
-                private_folder(part)
-                sound_copy(path, file)
-                with type(self)(TraceStore(part, self.config), self.config, self.clock) as copy:
-                    with copy.writing():
-                        rows = copy.store.rows(SQL_UIDS, to_json([*uids]))
-                        gone, *_ = forget_chosen(copy, {r["id"]: r for r in rows}, what, kept=kept)
-                    sound = copy.store.checkpoint(vacuum=True) and not copy.check()
-                    copy.store.run("PRAGMA journal_mode = DELETE")
-                if not sound:
-                    raise StoreError("what was left of it is not sound")
+                with unfinished(path) as part:
+                    gone = self._rewritten(path, part, what, uids, kept)
                 if gone.blocks:
                     failed[path] = f"in {', '.join(gone.blocks)}, which forgetting leaves"
-                if any(gone.removed.values()):
-                    os.chmod(file, status.st_mode & 0o777)
-                    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
-                    os.replace(file, path)
-                    remove(f"{path}-shm")
-                    remove(f"{path}-wal")   # of a store that was set aside
             except (RealMemoryError, OSError, *UNREADABLE) as error:
                 failed[path] = f"{error}; mend that and go on by " + shell_line(
                     store.folder, "forget --backups --yes") + ", or delete that file"
-            finally:
-                remove(part)
         if os.path.isdir(store.replicated):
             failed[store.replicated] = "Litestream's own copy: let it make a new one"
         return failed
 
-    def erased(self, gone: Forgotten, texts: Collection[str]) -> Forgotten:
-        """What was deleted leaves the WAL, too; whether it did, and the copies that hold it."""
+    def _rewritten(self, path: str, part: str, what: Selection | None, uids: Collection[int],
+                   kept: Collection[int]) -> Forgotten:
+        """Put a copy of the store without what is selected, and some uids, in its place."""
+        file, status = os.path.join(part, Store.FILE), os.stat(path)
+        private_folder(part)
+        sound_copy(path, file)
+        with type(self)(TraceStore(part, self.config), self.config, self.clock) as copy:
+            with copy.writing():
+                rows = copy.store.rows(SQL_UIDS, to_json([*uids]))
+                gone = forget_chosen(copy, {row["id"]: row for row in rows}, what, kept=kept)[0]
+            if not copy.store.checkpoint(vacuum=True) or copy.check():
+                raise StoreError("what was left of it is not sound")
+            copy.store.run("PRAGMA journal_mode = DELETE")
+        if any(gone.removed.values()):
+            os.chmod(file, status.st_mode & 0o777)
+            os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+            os.replace(file, path)
+            remove(f"{path}-shm")
+            remove(f"{path}-wal")   # of a store that was set aside
+        return gone
+
+    def erased(self, gone: Forgotten) -> Forgotten:
+        """What was deleted leaves pages and WAL, too; whether it did, and the copies that hold
+        it."""
         store = self.store
         sweep(store.folder, os.path.join(store.folder, "backups"))
-        with store.reading():
-            owed = store.mark("unerased")       # times since this last was done
-        done = store.checkpoint(texts, vacuum=owed > bool(texts))
-        with suppress(StoreError):
-            if owed if done else owed < 2:
-                with store.writing(timeout_s=0.0):
-                    store.set_meta("unerased", 0 if done else 2)
+        done = store.checkpoint(vacuum=True)
+        with suppress(StoreError), store.writing(timeout_s=0.0):
+            store.set_meta("unerased", int(not done))
         notes = gone.notes if done else (*gone.notes, _PENDING)
         return gone._replace(wal="erased" if done else "pending", notes=notes, backups=(
             *kept_copies(store.folder), *filter(os.path.isdir, [store.replicated])))
@@ -6891,8 +6790,8 @@ class Hippocampus(_Brain):
 
     def replay(self, session_id: str, *, scope: str | None = None) -> list[Item]:
         """A session's turns in order, tool calls in `meta`; of a global one if `scope` has none."""
-        turns = self._items("session_id = ? AND scope_id IN (SELECT id FROM scopes WHERE log_of "
-                            "> 0) ORDER BY scope_id = (SELECT id FROM scopes WHERE log_of = 1), id",
+        turns = self._items(f"session_id = ? AND scope_id IN ({SQL_LOGS}) "
+                            "ORDER BY scope_id = (SELECT id FROM scopes WHERE log_of = 1), id",
                             named_by(session_id, "session_id"), scope=scope)
         return [turn for turn in turns if turn.scope == turns[0].scope]
 
@@ -6953,7 +6852,7 @@ class Hippocampus(_Brain):
         with self.store.reading():
             owed = self.store.meta("unerased", "0") != "0"
         if owed:
-            self.erased(Forgotten(None, {}, "", ()), ())
+            self.erased(Forgotten(None, {}, "", ()))
         if not _has_work(self.store):
             return None
         with self.store.lease("sleep") as mine:
@@ -7510,7 +7409,7 @@ class CoreMemory:
             texts, store = self.edits(label), self.hippo.store
             store.run(f"DELETE {_EDITS}", store.scope_id(self[label].scope), label)
             kept_out(store, names_of(None, *texts), self.hippo.clock())
-        return self.hippo.erased(Forgotten(None, {"block_edits": len(texts)}, "", ()), texts)
+        return self.hippo.erased(Forgotten(None, {"block_edits": len(texts)}, "", ()))
 
     def _write(self, label: str, change: Callable[[Block], Block], expected: str | None = None, *,
                model: bool = False, made: bool = False, trusted: bool = False) -> Block:
@@ -8980,7 +8879,7 @@ class MemoryFiles:
             removed["journal"] = store.run(
                 "UPDATE events SET data = NULL WHERE op = 'core' AND scope_id = ? AND "
                 f"json_extract(data, '$.label') {SQL_IN}", scope, labels).rowcount
-        return self.hippo.erased(Forgotten(None, removed, "", ()), texts)
+        return self.hippo.erased(Forgotten(None, removed, "", ()))
 
     def _there(self, blocks: Mapping[str, Block], at: str, path: str,
                hint: str = ". Please provide a valid path.") -> Block | None:
@@ -9579,7 +9478,7 @@ def _turns_in(path: str, database: bool = False, tail: int = 0) -> Iterator[Said
 def _logged(store: TraceStore, session: str, most: int = -1) -> list[sqlite3.Row]:
     """The turns in the log of a session, or its `most` latest, newest first; in any project."""
     return store.rows("SELECT id, turn_id, origin, text FROM traces WHERE session_id = ? AND "
-                      "scope_id IN (SELECT id FROM scopes WHERE log_of > 0) "
+                      f"scope_id IN ({SQL_LOGS}) "
                       "ORDER BY id DESC LIMIT ?", session, most)
 
 
@@ -10567,7 +10466,7 @@ _DEFAULTS = {"reinforcements": 0, "contexts": 1, "shown": 0, "used": 0, "pinned"
 _TIMES = ("created_at", "updated_at", "reinforced_at", "valid_to")
 _COLUMNS = ("uid", *_SAID, "source_hash", "valid_from", *_TIMES, "strength", *_DEFAULTS)
 _SQL_READ_TO = f"""SELECT max(id) FROM traces WHERE id <= ? AND scope_id {SQL_IN}
-    AND scope_id IN (SELECT id FROM scopes WHERE log_of > 0)"""
+    AND scope_id IN ({SQL_LOGS})"""
 _SQL_PLACES = f"""SELECT s.id, coalesce(o.name, s.name) AS scope, s.log_of > 0 AS log FROM scopes s
     LEFT JOIN scopes o ON o.id = s.log_of WHERE s.id {SQL_IN}
     ORDER BY coalesce(o.key, s.key), log"""
@@ -10841,7 +10740,7 @@ def _take_own(intake: _Intake, source: Source) -> Iterator[Verdict]:
 # --- writers ---
 
 _SQL_SHARED = f"""{SQL_TRACE} WHERE scope_id {SQL_IN} AND valid_to IS NULL AND quarantined = 0
-    AND scope_id NOT IN (SELECT id FROM scopes WHERE log_of > 0) ORDER BY id"""
+    AND scope_id NOT IN ({SQL_LOGS}) ORDER BY id"""
 _SQL_STRONGEST = _SQL_SHARED.replace("BY id", "BY pinned DESC, strength DESC, id DESC LIMIT 180")
 INDEX_BYTES = 20_000                # Claude reads 200 lines of MEMORY.md, 25 KB
 
@@ -10921,18 +10820,15 @@ def _write_file(path: str, pieces: Iterable[str], mode: int = 0o600) -> None:
         with open(path, "w", encoding="utf-8", errors="surrogateescape", newline="\n") as file:
             file.writelines(pieces)
         return
-    part = f"{path}.{os.getpid()}.part"
-    remove(part)
     with suppress(OSError):     # a folder that can't be listed
         sweep(os.path.dirname(path), of=f"{os.path.basename(path)}.")
-    try:
+    with unfinished(path) as part:
+        remove(part)
         with open(part, "x", encoding="utf-8", errors="surrogateescape", newline="\n",
                   opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
             file.writelines(pieces)
         os.chmod(part, mode)
         os.replace(part, path)
-    finally:
-        remove(part)
 
 
 # --- formats ---
@@ -11185,10 +11081,7 @@ def copies_told(folder: str) -> list[dict[str, Any]]:
     """Each copy of a store, oldest first: its path, time, size and number of traces."""
     told: list[dict[str, Any]] = []
     for path in backup_files(folder):
-        traces: Any = None              # of a damaged one
-        with suppress(sqlite3.Error), closing(sqlite3.connect(
-                f"{_file_url(path)}?mode=ro", uri=True)) as con:
-            traces = con.execute("SELECT count(*) FROM traces").fetchone()[0]
+        (traces,), = _in_copy(path, "SELECT count(*) FROM traces") or [(None,)]     # damaged
         at = datetime.fromtimestamp(os.path.getmtime(path), UTC).isoformat(timespec="seconds")
         told.append({"path": path, "at": at, "bytes": os.path.getsize(path), "traces": traces})
     return told
