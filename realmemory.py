@@ -55,7 +55,7 @@ from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from heapq import nlargest, nsmallest
@@ -2770,7 +2770,8 @@ SQL_OVERSHOWN = f"""SELECT trace_id FROM injections WHERE trace_id {SQL_IN} GROU
 SQL_USED = """UPDATE injections SET used = 1 WHERE trace_id = :id AND session_id = (
     SELECT session_id FROM injections WHERE trace_id = :id AND at > :since
     ORDER BY session_id = :session DESC, id DESC LIMIT 1)"""
-SQL_COUNTS = "SELECT (SELECT count(*) FROM traces), (SELECT coalesce(sum(n), 0) FROM counts)"
+SQL_COUNTS = """SELECT (SELECT count(*) FROM traces), (SELECT coalesce(sum(n), 0) FROM counts),
+    coalesce((SELECT value FROM db_meta WHERE key = 'forgot'), '')"""
 SQL_WITHOUT_ROWID = "SELECT 1 FROM pragma_table_list WHERE name = ? AND wr"
 SQL_LAST = "SELECT seq FROM sqlite_sequence WHERE name = ?"
 SQL_COUNTED = "SELECT coalesce(sum(n), 0) FROM counts"
@@ -3147,12 +3148,15 @@ class Store:
             try:
                 private_folder(folder)
                 sweep(self.folder, folder)
-                held, counted = _copied(self._con, part, SQL_COUNTS)
-                if held != counted and label != REPAIR_COPY:
-                    raise StoreError(f"the copy {part!r} holds {held} traces instead of {counted}; "
-                                     "nothing was changed: run "
-                                     f"{shell_line(self.folder, 'check --repair')}")
-                os.replace(part, final)
+                while not os.path.exists(final):
+                    held, counted, forgot = _copied(self._con, part, SQL_COUNTS)
+                    if held != counted and label != REPAIR_COPY:
+                        raise StoreError(f"the copy {part!r} holds {held} traces instead of "
+                                         f"{counted}; nothing was changed: run "
+                                         f"{shell_line(self.folder, 'check --repair')}")
+                    with self._transaction("BEGIN" if self.read_only else "BEGIN IMMEDIATE"):
+                        if self.meta("forgot") == forgot:   # else it holds what is forgotten by now
+                            os.replace(part, final)
                 with suppress(FileNotFoundError):  # another process thins them as well
                     paths = backup_files(self.folder)
                     for victim in thinned([os.path.getmtime(path) for path in paths], keep):
@@ -3390,21 +3394,27 @@ def sound_copies(folder: str) -> tuple[list[str], list[str]]:
 def _opened_copy(path: str) -> Iterator[sqlite3.Connection]:
     """A copy that was found sound, for reading."""
     file = _file_url(path if can_be_read(path) else os.devnull)
-    try:
-        with closing(sqlite3.connect(f"{file}?mode=ro", uri=True)) as source:
+    with ExitStack() as opened:
+        try:
+            source = opened.enter_context(closing(sqlite3.connect(f"{file}?mode=ro", uri=True)))
             if not _schema_version(source, path) or (
                     source.execute("PRAGMA integrity_check(1)").fetchone()[0] != "ok"):
                 raise StoreDamaged(f"the copy {path!r} is damaged or empty; choose another one")
-            yield source
-    except (*UNREADABLE, OSError) as error:
-        raise StoreError(f"the copy {path!r} can't be used ({error}); choose another") from error
+        except (*UNREADABLE, OSError) as error:
+            raise StoreError(f"the copy {path!r} can't be used ({error}); choose another"
+                             ) from error
+        yield source
 
 
 def sound_copy(path: str, part: str) -> None:
     """Copy a sound backup to `part`; its new epoch makes every process drop its cache."""
     with _opened_copy(path) as source:
-        _copied(source, part,
-                "INSERT OR REPLACE INTO db_meta VALUES('epoch', hex(randomblob(8)))")
+        try:
+            _copied(source, part,
+                    "INSERT OR REPLACE INTO db_meta VALUES('epoch', hex(randomblob(8)))")
+        except (sqlite3.Error, OSError) as error:
+            raise StoreError(f"the copy {path!r} is sound, but {part!r} can't be written ({error}); "
+                             "free space there or mend its folder, and try again") from error
 
 
 REPAIR_COPY = "before-repair"
@@ -6167,7 +6177,8 @@ def _merge(brain: _Brain, rows: Mapping[int, sqlite3.Row]) -> tuple[int, int]:
 
 def _undo(brain: _Brain, sleep_id: int) -> tuple[int, list[str]]:
     store, now, restored, left = brain.store, brain.clock(), 0, list[str]()
-    stay = set[int]()       # what was learned, and changed since: what it superseded stays so
+    # What was learned: retired, so that nothing stays bound to it, or changed since, and to stay,
+    retired, stay = set[int](), set[int]()      # as does what it superseded.
     entry = store.row("SELECT undone_at FROM sleeps WHERE id = ?", sleep_id)
     if entry is None:
         raise NotFound(f"there is no sleep {sleep_id}; dream_log lists them")
@@ -6180,17 +6191,20 @@ def _undo(brain: _Brain, sleep_id: int) -> tuple[int, list[str]]:
                                               sleep_id):
         look, _, undo, _ = _ACTS[act]
         ids, then = [int(part) for part in key.split(">")], json.loads(after)
-        if list(store.row(look, *ids) or ()) == then and (
-                act != "updated" or then[-1] not in stay):
+        if act == "linked" and not retired.isdisjoint(ids) or list(
+                store.row(look, *ids) or ()) == then and (
+                    act != "updated" or then[-1] not in stay):
             if rows := store.traces(ids if act == "worded" else ()):
                 store.drop_traces(rows)         # their pointers are made anew
             store.supersede(undo, [(*json.loads(before), *ids)])
             for ident, row in rows.items():
                 store.add_pointers(now, "reindex", row["scope_id"], ident, store.pointers_of(row))
             restored += 1
+            retired |= {*ids} if act == "learned" else set()
         else:
             left.append(f"{act} {key} was changed since")
             stay |= {*ids} if act == "learned" else set()
+    store.run(f"DELETE FROM links WHERE {_SHOWING['links']}", ids=to_json([*retired]))
     store.run("UPDATE sleeps SET undone_at = ? WHERE id = ?", now, sleep_id)
     store.event(now, "undo", None, None, {"id": sleep_id, "restored": restored, "left": len(left)})
     return restored, left
