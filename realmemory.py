@@ -3413,8 +3413,8 @@ def sound_copy(path: str, part: str) -> None:
             _copied(source, part,
                     "INSERT OR REPLACE INTO db_meta VALUES('epoch', hex(randomblob(8)))")
         except (sqlite3.Error, OSError) as error:
-            raise StoreError(f"the copy {path!r} is sound, but {part!r} can't be written ({error}); "
-                             "free space there or mend its folder, and try again") from error
+            raise StoreError(f"the copy {path!r} is sound, but {part!r} can't be written "
+                             f"({error}); free space or mend its folder, and try again") from error
 
 
 REPAIR_COPY = "before-repair"
@@ -5459,6 +5459,21 @@ def _reflect(brain: _Brain, rows: Mapping[int, sqlite3.Row], reward: float) -> R
     return Reflection(len(rows), strengths)
 
 
+HOOK_ERRORS = "realmemory-hook-errors.jsonl"    # beside a store that can't be written
+
+
+def journal_failures(store: TraceStore) -> None:
+    """Take in what hooks failed at while the store was locked, and wrote beside it."""
+    beside = os.path.join(store.folder, HOOK_ERRORS)
+    for line in _content(beside).splitlines():
+        with suppress(ValueError, TypeError, KeyError):
+            entry = json.loads(line)
+            at, said = epoch(entry["at"]), str(entry["error"])
+            store.event(at, "hook_error", data={"error": said})
+    with suppress(OSError):
+        os.unlink(beside)
+
+
 READ_KEPT = 400  # ids that a context's ledger and a summary's line hold
 
 
@@ -5710,27 +5725,25 @@ def _is_tools(row: sqlite3.Row) -> bool:
     return row["origin"] == "tool" or "calls" in json.loads(row["meta"] or "{}")
 
 
-def _holding(brain: _Brain, rows: Mapping[int, sqlite3.Row], texts: Mapping[int, Sequence[str]],
-             query: str | None, holders: Mapping[int, set[int]], own: set[int]) -> tuple[
-        dict[int, tuple[sqlite3.Row, str, str | None]], list[int], list[str], list[int], int]:
+def _quotes(texts: Iterable[str], sought: Iterable[str] = ()) -> _Quotes:
+    """What is as short as "ok" and no number is looked for nowhere, unless it is `sought`."""
+    return _Quotes([*(text for text in texts if re.search(r"[^\W_]", text) and (
+        len(text) > 11 or re.search(r"\d", text) and len(text) > 3)), *sought])
+
+
+def _holding(brain: _Brain, rows: Mapping[int, sqlite3.Row], every: _Quotes, quoted: _Quotes,
+             scopes: Iterable[int], holders: Mapping[int, set[int]], own: set[int]) -> tuple[
+        dict[int, tuple[sqlite3.Row, str, str | None]], list[int], dict[int, list[str]], list[int],
+        int]:
     """Where texts stand beside their traces: {id: (row, text and meta without them)} of what tools
     were told and answered and of turns' meta, but for a tool's own text, which one that says it
-    again does not quote; ids, labels of blocks that say it; ids of edits that did; how many traces
-    of other projects do.  What is as short as "ok" and no number is looked for nowhere."""
+    again does not quote; ids; {id: label, and value, description, metadata without them} of blocks
+    that say it; ids of edits that did; how many traces of other projects do."""
     store, copies, telling = brain.store, dict[int, tuple[sqlite3.Row, str, str | None]](), []
-
-    def quotes(ids: Collection[int]) -> _Quotes:
-        return _Quotes([*(text for ident in ids for text in texts[ident] if re.search(
-            r"[^\W_]", text) and (len(text) > 11 or re.search(r"\d", text) and len(text) > 3)),
-            *filter(None, [query])])
-
-    spoken = [ident for ident, row in rows.items() if not _is_tools(row)]
-    every = quotes(rows)
-    quoted = every if len(spoken) == len(rows) else quotes(spoken)
     logs, elsewhere = {row[0] for row in store.rows("SELECT id FROM scopes WHERE log_of > 0")}, 0
     owners = {row[0] for row in store.rows(
         f"SELECT coalesce(log_of, id) FROM scopes WHERE id {SQL_IN}",
-        to_json([*{row["scope_id"] for row in rows.values()}]))} | {1}
+        to_json([*{row["scope_id"] for row in rows.values()}, *scopes]))} | {1}
     family = owners | {log for owner in owners if (log := store.log_id(owner))}
     near, others = _near(every, holders, own)
     for other in store.run(_HOLDING, ids=to_json([*rows]), all=others, near=to_json([*near])
@@ -5752,12 +5765,12 @@ def _holding(brain: _Brain, rows: Mapping[int, sqlite3.Row], texts: Mapping[int,
             telling += [other["id"]] * (other["scope_id"] in family)
     telling += [row[0] for row in store.run(_KINDRED, ids=to_json([*rows]),
                                             family=to_json([*family]))]
-    labels = [label for label, *about in store.rows(
-        f"SELECT label, value, description, metadata FROM blocks WHERE scope_id {SQL_IN} "
-        "ORDER BY label", to_json([*owners])) if any(map(every.within, (label, *about)))]
+    blocks = {ident: [label, *map(every.without, about)] for ident, label, *about in store.rows(
+        f"SELECT id, label, value, description, metadata FROM blocks WHERE scope_id {SQL_IN} "
+        "ORDER BY label", to_json([*owners])) if any(map(every.within, (label, *about)))}
     edits = [ident for ident, before in store.rows("SELECT id, before FROM block_edits")
              if every.within(before)]
-    return copies, telling, labels, edits, elsewhere
+    return copies, telling, blocks, edits, elsewhere
 
 
 def _rewrite(store: TraceStore, row: sqlite3.Row, text: str, meta: str | None) -> None:
@@ -5798,6 +5811,7 @@ def _hide(store: TraceStore, rows: Collection[int], gone: set[int]) -> None:
 
 # What named the forgotten stays in db_meta, as fingerprints under a salt of this store: captures
 # and imports pass it by.  What is remembered or said anew is not looked up.
+_SQL_FORGOT = "INSERT OR REPLACE INTO db_meta VALUES('forgot', hex(randomblob(8)))"
 _SQL_SALT = "INSERT OR IGNORE INTO db_meta VALUES('salt', hex(randomblob(16)))"
 _SQL_GONE = f"SELECT key, CAST(value AS REAL) FROM db_meta WHERE key {SQL_IN}"
 _SQL_NOTES = f"""SELECT json_extract(meta, '$.import.in') || char(10) ||
@@ -5815,7 +5829,8 @@ def names_of(one: Any, *texts: str) -> list[str]:
 
 def kept_out(store: TraceStore, names: Sequence[str], at: float | None = None) -> dict[str, float]:
     """When those of some names were forgotten that were; all of them `at` a time that is given."""
-    if names and at is not None:
+    if at is not None:
+        store.run(_SQL_FORGOT)
         store.run(_SQL_SALT)
     if not names or not (salt := store.meta("salt").encode()):
         return {}
@@ -5828,11 +5843,14 @@ def kept_out(store: TraceStore, names: Sequence[str], at: float | None = None) -
     return {keys[key]: then for key, then in store.rows(_SQL_GONE, to_json([*keys]))}
 
 
-def forget_traces(brain: _Brain, rows: Mapping[int, sqlite3.Row],
-                  query: str | None = None) -> tuple[Forgotten, list[int], list[str]]:
-    """Remove every copy of traces' texts in this database; also the ids of the traces whose vectors
-    went with them, for they knew of them, and what no byte may stay of."""
+def forget_traces(brain: _Brain, rows: Mapping[int, sqlite3.Row], sought: Sequence[str] = (),
+                  scopes: Collection[int] = (), *, cut: bool = False
+                  ) -> tuple[Forgotten, list[int], list[str]]:
+    """Remove every copy of traces' texts, and of what else is `sought` in `scopes`, in this
+    database, out of blocks only if `cut`; also the ids of the traces whose vectors went with them,
+    for they knew of them, and what no byte may stay of."""
     store, ids, now = brain.store, to_json([*rows]), brain.clock()
+    journal_failures(store)
     texts = {ident: store.wordings(row) for ident, row in rows.items()}
     logs = {log[0] for log in store.rows(_LOGS)}
     turns = {ident: row for ident, row in rows.items() if row["scope_id"] in logs}
@@ -5841,11 +5859,16 @@ def forget_traces(brain: _Brain, rows: Mapping[int, sqlite3.Row],
             bool(ident in turns and row["turn_id"]):])] + [
                 note[0] for note in store.run(_SQL_NOTES, ids=ids)], now)
     own, holders, words = _held_words(store, rows, chain.from_iterable(texts.values()))
-    units, asked = set(words.values()), _Quotes(filter(None, [query]))
+    units, every = set(words.values()), _quotes(chain.from_iterable(texts.values()), sought)
     store.define("tells", lambda cue: cue is not None and (not units.isdisjoint(
-        map(unit_of, content(cue))) or asked.within(cue)))
-    copies, telling, labels, edits, elsewhere = _holding(brain, rows, texts, query, holders,
-                                                         own)
+        map(unit_of, content(cue))) or every.within(cue)))
+    spoken = [ident for ident, row in rows.items() if not _is_tools(row)]
+    copies, telling, blocks, edits, elsewhere = _holding(
+        brain, rows, every, every if len(spoken) == len(rows) else _quotes(
+            chain.from_iterable(texts[ident] for ident in spoken), sought), scopes, holders, own)
+    store.run_many("UPDATE blocks SET value = ?, description = ?, metadata = ? WHERE id = ?", [
+        (*about, ident) for ident, (_, *about) in blocks.items() if cut])
+    labels = [label for label, *_ in blocks.values() if not cut or every.within(label)]
     gone, beside = {*rows, *copies}, set[int]()
     for other, text, _ in [*((row, "", None) for row in rows.values()), *copies.values()]:
         if text != other["text"]:
@@ -5865,7 +5888,8 @@ def forget_traces(brain: _Brain, rows: Mapping[int, sqlite3.Row],
         store.run_many(sql, [{"id": ident} for ident in rows])
     removed = {table: store.run(f"DELETE FROM {table} WHERE {where}", ids=ids).rowcount
                for table, where in _SHOWING.items()}
-    removed |= {"vectors": len(blind), "copies": len(copies), "block_edits": len(edits)}
+    removed |= {"vectors": len(blind), "copies": len(copies), "block_edits": len(edits),
+                "blocks": len(blocks) * cut}
     store.run_many("DELETE FROM block_edits WHERE id = ?", [(edit,) for edit in edits])
     removed["journal"] = store.run("UPDATE events SET data = NULL, trace_id = NULL "
                                    f"WHERE trace_id {_THESE} OR {_ASKED}", ids=ids).rowcount
@@ -5873,23 +5897,72 @@ def forget_traces(brain: _Brain, rows: Mapping[int, sqlite3.Row],
     for other in store.traces(beside - {*rows}).values():
         store.add_pointers(now, "reindex", other["scope_id"], other["id"],
                            store.pointers_of(other))
-    scopes = {row["scope_id"] for row in rows.values()}
+    _unerased(store)
+    scopes = {row["scope_id"] for row in rows.values()} or scopes
     store.event(now, "forget", min(scopes) if len(scopes) == 1 else None, None, {
         "ids": [*rows], "uids": [row["uid"] for row in rows.values()], "units": sorted(units)})
     return Forgotten(
         min(rows) if len(rows) == 1 else None, removed, "", (), tuple(sorted({*telling})),
         tuple(labels), tuple(rows), (f"other projects say it {elsewhere} times, too",) * (
             elsewhere > 0)), [other for other in blind if other not in rows], [
-                *words, *filter(None, [query]), *(part for text in chain.from_iterable(
+                *words, *sought, *(part for text in chain.from_iterable(
                     texts.values()) for part in (text, *(    # a word that its term does not spell
                         word for word in re.findall(r"\w+", text) if not word.isascii())))]
 
 
+def _unerased(store: TraceStore) -> None:
+    """Note that what was deleted is still to leave the files."""
+    if store.has_fts:  # its terms leave the file with a merge
+        store.run("INSERT INTO heard_terms(heard_terms) VALUES('optimize')")
+    store.set_meta("unerased", 1 + store.mark("unerased"))
+
+
+def forget_blocks(brain: _Brain, scope: int, blocks: Iterable[int], texts: Sequence[str],
+                  now: str = "") -> tuple[Forgotten, list[int], list[str]]:
+    """Remove what blocks, which say something else `now`, said from where it stands besides: a text
+    whole, and its lines of four words or more.  Copies of the store will know them by their ids."""
+    kept_out(brain.store, [*names_of(None, *texts), *(f"block {ident}" for ident in blocks)],
+             brain.clock())
+    lines = [[line for line in text.splitlines() if line.strip() and line not in now]
+             for text in texts]
+    gone, blind, words = forget_traces(brain, {}, [*dict.fromkeys(
+        part for text, fresh in zip(texts, lines, strict=True) for part in (
+            *[text] * (len(fresh) == len(text.splitlines())),
+            *(line for line in fresh if len(line.split()) > 3)) if _quotes([part]).texts)], [scope])
+    return gone, blind, [*words, *texts]
+
+
+def cut_blocks(brain: _Brain, live: TraceStore) -> int:
+    """What blocks of a copy said that was forgotten since leaves it: they say what they say now in
+    the live store, if they are there; how many."""
+    store, cut = brain.store, 0
+    held = {f"block {row[0]}": row[0] for row in store.rows("SELECT id FROM blocks")}
+    with live.reading():
+        gone = kept_out(live, [*held])
+        now = dict(live.run("SELECT id, value FROM blocks").fetchall()) if gone else {}
+    known = kept_out(store, [*gone])        # a copy that was made since, or rewritten
+    for name, at in gone.items():
+        if known.get(name) != at:
+            ident, cut = held[name], cut + 1
+            store.run("DELETE FROM block_edits WHERE block_id = ?", ident)
+            if ident in now:
+                store.run("UPDATE blocks SET value = ? WHERE id = ?", now[ident], ident)
+            else:
+                store.run(_BLOCK_UNTOLD, ident)
+                store.run("DELETE FROM blocks WHERE id = ?", ident)
+            kept_out(store, [name], at)
+    return cut
+
+
+_BLOCK_UNTOLD = """UPDATE events SET data = NULL WHERE op = 'core' AND (scope_id,
+    json_extract(data, '$.label')) = (SELECT scope_id, label FROM blocks WHERE id = ?)"""
+
+
 def forget_chosen(brain: _Brain, named: Mapping[int, sqlite3.Row], what: Selection | None, *,
-                  kept: Collection[int] = (), dry_run: bool = False
-                  ) -> tuple[Forgotten, list[int], list[str]]:
-    """`forget_traces` of those named and of those selected, but for some `kept` uids; what a whole
-    scope has besides goes, too.  A dry run only says which."""
+                  live: TraceStore | None = None, kept: Collection[int] = (),
+                  dry_run: bool = False) -> tuple[Forgotten, list[int], list[str]]:
+    """`forget_traces` of those named and of those selected, in a copy of a `live` store but for
+    some `kept` uids; what a whole scope has besides goes, too.  A dry run only says which."""
     store, rows, notes = brain.store, dict(named), tuple[str, ...]()
     scopes, found = what.found(store) if what else ([], {})
     spared = {ident for ident, row in found.items() if row["pinned"] and not (what and what.pinned)}
@@ -5903,15 +5976,18 @@ def forget_chosen(brain: _Brain, named: Mapping[int, sqlite3.Row], what: Selecti
         return Forgotten(None, {"traces": len(rows)}, "kept", (), (), labels, tuple(rows),
                          notes), [], []
     gone, blind, texts = Forgotten(None, {"traces": 0}, "", ()), list[int](), list[str]()
+    cut = cut_blocks(brain, live) if live else 0
     if rows or what and what.query:
-        gone, blind, texts = forget_traces(brain, rows, what.query if what else None)
-        if store.has_fts:  # its terms leave the file with a merge
-            store.run("INSERT INTO heard_terms(heard_terms) VALUES('optimize')")
-    store.set_meta("unerased", 1 + store.mark("unerased"))
+        gone, blind, texts = forget_traces(brain, rows, [what.query] if what and what.query else (),
+                                           scopes, cut=live is not None)
+    else:
+        _unerased(store)
+    gone = gone._replace(removed={**gone.removed, "blocks": gone.removed.get("blocks", 0) + cut})
     if what and not (what.query or what.origin or what.source_url):
         kept_out(store, [
             *(f"session {row['session_id']}" for row in rows.values() if row["session_id"]),
-            *names_of(None, *(row[n] for row in blocks for n in ("value", "before") if row[n]))],
+            *names_of(None, *(row[n] for row in blocks for n in ("value", "before") if row[n])),
+            *(f"block {row[0]}" for row in blocks)],
                  brain.clock())
     if what and what.everything:
         for scope in scopes:
@@ -6797,15 +6873,7 @@ class Hippocampus(_Brain):
                 return forget_chosen(self, self._rows(ids, "memory_ids"), what, dry_run=True)[0]
         with self.writing():
             gone, blind, texts = forget_chosen(self, self._rows(ids, "memory_ids"), what)
-        gone = self.erased(gone, texts)
-        if backups:
-            failed = self._forget_in_copies(what)
-            gone = gone._replace(backups=tuple(failed), notes=gone.notes + tuple(
-                f"{path!r} still holds it: {why}" for path, why in failed.items()))
-        with suppress(EmbedderMismatch):
-            if blind and (model := self.model()):
-                self._embed_missing(model, among=blind)
-        return gone
+        return self.erased(gone, texts, blind, what, backups=backups)
 
     def not_forgotten(self, memory_ids: int | Iterable[int]) -> tuple[int, ...]:
         """The ids but for those of traces that were forgotten already."""
@@ -6833,13 +6901,13 @@ class Hippocampus(_Brain):
                     with copy.writing():
                         rows = copy.store.rows(SQL_UIDS, to_json([*uids]))
                         gone = forget_chosen(copy, {r["id"]: r for r in rows}, what,
-                                             kept=kept)[0]
+                                             live=store, kept=kept)[0]
                     sound = copy.store.checkpoint(vacuum=True) and not copy.check()
                     copy.store.run("PRAGMA journal_mode = DELETE")
                 if not sound:
                     raise StoreError("what was left of it is not sound")
                 if gone.blocks:
-                    failed[path] = f"in {', '.join(gone.blocks)}, which forgetting leaves"
+                    failed[path] = f"in the name of {', '.join(gone.blocks)}"
                 if any(gone.removed.values()):
                     os.chmod(file, status.st_mode & 0o777)
                     os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
@@ -6855,8 +6923,10 @@ class Hippocampus(_Brain):
             failed[store.replicated] = "Litestream's own copy: let it make a new one"
         return failed
 
-    def erased(self, gone: Forgotten, texts: Collection[str]) -> Forgotten:
-        """What was deleted leaves the WAL, too; whether it did, and the copies that hold it."""
+    def erased(self, gone: Forgotten, texts: Collection[str], blind: Collection[int] = (),
+               what: Selection | None = None, *, backups: bool = False) -> Forgotten:
+        """What was deleted leaves the WAL, and with `backups` the copies, too; whether it did, and
+        the copies that hold it.  Traces that went `blind` get their vectors anew."""
         store = self.store
         sweep(store.folder, os.path.join(store.folder, "backups"))
         with store.reading():
@@ -6867,8 +6937,16 @@ class Hippocampus(_Brain):
                 with store.writing(timeout_s=0.0):
                     store.set_meta("unerased", 0 if done else 2)
         notes = gone.notes if done else (*gone.notes, _PENDING)
-        return gone._replace(wal="erased" if done else "pending", notes=notes, backups=(
+        gone = gone._replace(wal="erased" if done else "pending", notes=notes, backups=(
             *kept_copies(store.folder), *filter(os.path.isdir, [store.replicated])))
+        if backups:
+            failed = self._forget_in_copies(what)
+            gone = gone._replace(backups=tuple(failed), notes=gone.notes + tuple(
+                f"{path!r} still holds it: {why}" for path, why in failed.items()))
+        with suppress(EmbedderMismatch):
+            if blind and (model := self.model()):
+                self._embed_missing(model, among=blind)
+        return gone
 
     def pin(self, memory_id: int, pinned: bool = True) -> Item:
         """Pin a trace (always in the brief, never fading) or unpin it."""
@@ -7475,6 +7553,7 @@ _SAVE_BLOCK = """INSERT INTO blocks VALUES(NULL, ?, ?, ?, ?, ?, ?, ?) ON CONFLIC
     read_only = excluded.read_only, metadata = excluded.metadata"""
 _EDITS = """FROM block_edits WHERE block_id = (
     SELECT id FROM blocks WHERE scope_id = ? AND label = ?)"""
+_BLOCK_IDS = f"SELECT id FROM blocks WHERE scope_id = ? AND label {SQL_IN}"
 _BLOCK = """SELECT label, value, description, "limit", read_only, metadata, s.name AS scope, b.id
     FROM blocks b JOIN scopes s ON s.id = b.scope_id
     WHERE scope_id = ? AND (label GLOB '/memories/*') = ?"""     # the memory tool's files: true
@@ -7565,13 +7644,17 @@ class CoreMemory:
             return [row["before"] for row in store.rows(
                 f"SELECT before {_EDITS} ORDER BY id", store.scope_id(self[label].scope), label)]
 
-    def forget(self, label: str) -> Forgotten:
-        """Remove the earlier values of a block for good; what it says now stays."""
+    def forget(self, label: str, *, backups: bool = False) -> Forgotten:
+        """Remove the earlier values of a block for good, with `backups` from the copies, too; what
+        it says now stays."""
         with self.hippo.writing():
-            texts, store = self.edits(label), self.hippo.store
-            store.run(f"DELETE {_EDITS}", store.scope_id(self[label].scope), label)
-            kept_out(store, names_of(None, *texts), self.hippo.clock())
-        return self.hippo.erased(Forgotten(None, {"block_edits": len(texts)}, "", ()), texts)
+            block, texts, store = self[label], self.edits(label), self.hippo.store
+            scope = store.scope_id(block.scope) or 1
+            edits = store.run(f"DELETE {_EDITS}", scope, label).rowcount
+            gone, blind, words = forget_blocks(self.hippo, scope, [row[0] for row in store.rows(
+                _BLOCK_IDS, scope, to_json([label]))], texts, block.value)
+            gone.removed["block_edits"] += edits
+        return self.hippo.erased(gone, words, blind, backups=backups)
 
     def _write(self, label: str, change: Callable[[Block], Block], expected: str | None = None, *,
                model: bool = False, made: bool = False, trusted: bool = False) -> Block:
@@ -9115,23 +9198,29 @@ class MemoryFiles:
         self._make(at, file.value, f"File {path} already exists")
         return file.value
 
-    def forget(self, path: str) -> Forgotten:
+    def forget(self, path: str, *, backups: bool = False) -> Forgotten:
         """Remove a file, or a folder with all it holds, and all versions for good, also of what was
-        deleted."""
+        deleted or came to stand there under another name; with `backups` from the copies, too."""
         at = _file_path(path)
         with self.hippo.writing():
             store, blocks = self.hippo.store, self._files.blocks()
-            labels = to_json([label for label in blocks if f"{label}/".startswith(f"{at}/")])
-            scope = store.scope_id(self._files.scope)
-            texts = [row[0] for row in store.rows(_VERSIONS, scope=scope, labels=labels)]
-            kept_out(store, names_of(None, *texts), self.hippo.clock())
-            removed = {"blocks": store.run(f"DELETE FROM blocks WHERE scope_id = ? AND label "
-                                           f"{SQL_IN}", scope, labels).rowcount}
-            _require(removed["blocks"] > 0, f"The path {path} never existed")
-            removed["journal"] = store.run(
-                "UPDATE events SET data = NULL WHERE op = 'core' AND scope_id = ? AND "
-                f"json_extract(data, '$.label') {SQL_IN}", scope, labels).rowcount
-        return self.hippo.erased(Forgotten(None, removed, "", ()), texts)
+            scope, texts, more = store.scope_id(self._files.scope) or 1, list[str](), {
+                label for label in blocks if f"{label}/".startswith(f"{at}/")}
+            _require(bool(more), f"The path {path} never existed")
+            names = set[str]()
+            while more:
+                names |= more
+                texts = [row[0] for row in store.rows(_VERSIONS, scope=scope,
+                                                      labels=to_json([*names]))]
+                more = {label for label, block in blocks.items() if block.metadata and block.value
+                        and block.value in texts}.difference(names)
+            labels = to_json([*names])
+            ids = [row[0] for row in store.rows(_BLOCK_IDS, scope, labels)]
+            store.run_many(_BLOCK_UNTOLD, [(ident,) for ident in ids])
+            store.run_many("DELETE FROM blocks WHERE id = ?", [(ident,) for ident in ids])
+            gone, blind, words = forget_blocks(self.hippo, scope, ids, texts)
+            gone.removed["blocks"] = len(ids)
+        return self.hippo.erased(gone, words, blind, backups=backups)
 
     def _there(self, blocks: Mapping[str, Block], at: str, path: str,
                hint: str = ". Please provide a valid path.") -> Block | None:
@@ -9554,7 +9643,6 @@ def skill_text(runtime: str = "python") -> str:
 # for 89 % of the others (bench.py hooks).  `injections` is the ledger of what was shown, and used.
 
 EVENTS = ("start", "prompt", "stop", "compact")
-HOOK_ERRORS = "realmemory-hook-errors.jsonl"    # beside a store that can't be written
 AGAIN_S = 10.0                      # within which the same event is a second firing
 TURN_CHARS = 20_000                 # kept of a captured turn
 TAIL_BYTES = {"stop": 1 << 18, "compact": 1 << 24}     # of a transcript that hooks read
@@ -9982,16 +10070,8 @@ class _Hook:
         return json.dumps(answer, ensure_ascii=False) if answer else self.row.silence
 
     def _failures(self) -> str:
-        """What hooks and sleeps failed at since this was last asked; with what they wrote beside a
-        store that was locked, which is journalled now."""
-        beside = os.path.join(self.store.folder, HOOK_ERRORS)
-        for line in _content(beside).splitlines():
-            with suppress(ValueError, TypeError, KeyError):
-                entry = json.loads(line)
-                at, said = epoch(entry["at"]), str(entry["error"])
-                self.store.event(at, "hook_error", data={"error": said})
-        with suppress(OSError):
-            os.unlink(beside)
+        """What hooks and sleeps failed at since this was last asked."""
+        journal_failures(self.store)
         rows = self.store.rows("SELECT seq, at, json_extract(data, '$.error') AS error FROM events "
                                "WHERE op = 'hook_error' AND seq > ? ORDER BY seq",
                                self.store.mark("failures_told"))

@@ -4735,8 +4735,8 @@ def forgotten_edit(hippo):
     core.append("human", QUOTED)
     core.replace("human", QUOTED, "It is gone")
     told = core.forget("human")
-    assert (told.removed, core["human"].value, core.edits("human")) == (
-        {"block_edits": 2}, "It is gone", [])
+    assert (told.removed["block_edits"], core["human"].value, core.edits("human")) == (
+        2, "It is gone", [])
     return told
 
 
@@ -5088,6 +5088,145 @@ def test_copies_lose_what_was_forgotten_before_and_keep_what_the_user_kept(hippo
     with closing(sqlite3.connect(copy)) as con:
         assert con.execute("SELECT id FROM traces").fetchall() == [(kept,)]
     assert [name for name in os.listdir(alone / "backups") if not name.endswith(".db")] == []
+
+
+def forms_of(word):
+    """What a word is in a file: as it is, folded, as JSON escapes it, and in both orders of UTF-16;
+    in bytes.lower()."""
+    return {form.lower() for one in (word, word.casefold()) for form in (
+        one.encode(), json.dumps(one)[1:-1].encode(), one.encode("utf-16-le"),
+        one.encode("utf-16-be"))}
+
+
+class Memories:
+    """A brain in which each text has a word of its own that no other has."""
+
+    def __init__(self, folder, rng):
+        self.folder, self.rng, self.clock, self.words = folder, rng, Clock(), list[str]()
+        self.hippo = Hippocampus.open(folder, clock=self.clock,
+                                      config=MemoryConfig()._replace(backups_keep=0))
+        self.main = rm.MainContext(self.hippo, "talk", scope="shop")
+        self.core, self.files = rm.CoreMemory(self.hippo, "shop"), rm.MemoryFiles(
+            self.hippo, "shop")
+
+    def text(self):
+        word = "".join(self.rng.choice("bdfglmnprstvz") + self.rng.choice("aeiouäö")
+                       for _ in range(6)).capitalize() + str(len(self.words))
+        self.words.append(word)
+        return self.rng.choice([
+            "the \"{}\" lamp hangs in hall {}", "{} was moved to shelf {} by the smith",
+            "Remember that the {} barrel stands in cellar {}.", "we keep {} under stone {}"]
+        ).format(word, len(self.words))
+
+    def traces(self):
+        with self.hippo.store.reading():
+            return {row["id"]: row["text"] for row in self.hippo.store.rows(
+                "SELECT id, text FROM traces")}
+
+    def act(self):
+        hippo, rng, main = self.hippo, self.rng, self.main
+        known = [item.memory_id for item in hippo.traces(scope="shop", limit=50)] or [0]
+        one = rng.choice(known)
+        text = self.traces().get(one, "nothing")
+        self.clock.pass_days(rng.choice([0, 0.01, 1]))
+        with suppress(rm.RealMemoryError, ValueError, IndexError, OSError):
+            rng.choice([
+                *[lambda: put(hippo, self.text(), scope=rng.choice(["shop", "shop", "global"]),
+                              origin=rng.choice(["user", "agent", "file", "web"]),
+                              source_url=rng.choice([None, "https://x.example/a", "file:/n/b.md"]),
+                              session_id=rng.choice([None, "talk", "other"]),
+                              tags=rng.choice([[], ["t"]]), meta={"n": 1})] * 4,
+                lambda: hippo.remember(f"{text}!", scope="shop"),
+                lambda: hippo.revise(one, self.text()), lambda: hippo.pin(one),
+                lambda: hippo.merge(rng.sample(known, 2)), lambda: hippo.consolidate(),
+                lambda: hippo.recall(f"what of {text}?", scope="shop", min_confidence=0.0),
+                lambda: hippo.reflect([one], rng.choice([1, -1])),
+                lambda: hippo.undo(hippo.dream_log(1, scope="shop")[0].sleep_id),
+                lambda: main.add("user", self.text()), lambda: main.page_in(one),
+                lambda: main.add("assistant", "Noted", reasoning=f"Hm: {text}", calls=[
+                    {"id": "c", "name": "note", "arguments": {"text": text}}]),
+                lambda: main.add("tool", f"ok:\n> {text}", call_id="c"),
+                lambda: self.core.append("human", self.text()),
+                lambda: self.core.replace("human", self.core["human"].value, self.text()),
+                lambda: self.core.undo("human"), lambda: self.files.undo("/memories/a"),
+                lambda: self.files.create("/memories/a", self.text()),
+                lambda: self.files.str_replace("/memories/a", "in", f"in\n{self.text()}\n"),
+                lambda: self.files.rename("/memories/a", "/memories/b"),
+                lambda: self.files.delete("/memories/b"), lambda: hippo.backup(),
+                lambda: (self.folder / rm.HOOK_ERRORS).write_text(json.dumps(
+                    {"at": START, "error": f"brief: no {text}"}) + "\n")])()
+
+    def forget(self, which):
+        """Forgets something; the texts that were asked to go."""
+        hippo, before = self.hippo, self.traces()
+        if which == "core":
+            now = self.core["human"].value
+            gone = [line for one in self.core.edits("human") for line in one.splitlines()
+                    if line not in now]
+            self.core.forget("human", backups=True)
+            return gone
+        if which == "file":
+            paths = ["/memories/a", "/memories/b"]
+            with hippo.store.reading():
+                gone = [row[0] for row in hippo.store.rows(
+                    "SELECT value FROM blocks WHERE label GLOB '/memories/[ab]' UNION SELECT before"
+                    " FROM block_edits WHERE block_id IN (SELECT id FROM blocks WHERE label GLOB "
+                    "'/memories/[ab]')")]
+            for path in paths:
+                with suppress(rm.InvalidInput):
+                    self.files.forget(path, backups=True)
+            return gone
+        asked = {"id": {"memory_ids": self.rng.choice([*before] or [0])},
+                 "query": {"query": self.rng.choice(self.words or ["none"]), "all_scopes": True},
+                 "origin": {"origin": "web"}, "source": {"source_url": "https://x.example"},
+                 "session": {"session_id": "talk"}, "everything": {"everything": True}}[which]
+        with hippo.store.reading():
+            blocks = [text for row in hippo.store.rows(
+                "SELECT value, before FROM blocks b LEFT JOIN block_edits ON block_id = b.id WHERE "
+                "scope_id > 1") for text in row if text] if which == "everything" else []
+        gone, todo = [], [asked | {"scope": "shop", "pinned": True, "backups": True}]
+        while todo:
+            with suppress(NotFound):
+                told = hippo.forget(**todo.pop())
+                gone += [before.pop(ident) for ident in told.memory_ids]
+                assert (told.wal, told.backups, told.notes) == ("erased", (), ())
+                todo += [{"memory_ids": ident, "backups": True} for ident in told.left if any(
+                    word in before.get(ident, "") for word in self.words if word in " ".join(gone))]
+        return gone + blocks
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 10 ** 6), st.sampled_from(
+    "id query origin source session everything core file".split()))
+def test_what_is_forgotten_is_in_no_file_of_the_store_and_the_rest_is_still_there(seed, which):
+    with tempfile.TemporaryDirectory() as folder:
+        mind = Memories(Path(folder, "brain"), random.Random(seed))
+        with closing(mind.hippo) as hippo:
+            for _ in range(mind.rng.randrange(10, 50)):
+                mind.act()
+            before, held = mind.traces(), {}
+            for path in copies(mind.folder):
+                with closing(sqlite3.connect(path)) as con:
+                    held[path] = dict(con.execute("SELECT id, text FROM traces").fetchall())
+            said_now, gone = mind.core["human"].value, mind.forget(which)
+            words = [word for word in mind.words if word in " ".join(gone)]
+            kept = {ident: text for ident, text in before.items()
+                    if text not in gone and not any(word in text for word in words)}
+            assert {ident: hippo.get(ident).text for ident in kept} == kept
+            assert (hippo.check(), mind.core["human"].value) == ([], said_now)
+            with hippo.store.reading():
+                named = " ".join(row[0] for row in hippo.store.rows(
+                    "SELECT value FROM blocks UNION SELECT before FROM block_edits UNION "
+                    "SELECT text FROM traces"))
+            for path in copies(mind.folder):
+                with closing(sqlite3.connect(path)) as con:
+                    now = dict(con.execute("SELECT id, text FROM traces").fetchall())
+                assert {**now, **kept}.items() >= {i: held[path][i] for i in kept if i in held[
+                    path]}.items() and {*now} >= kept.keys() & held[path].keys()
+        for file in mind.folder.rglob("*"):
+            held_bytes = file.read_bytes().lower() if file.is_file() else b""
+            assert [(file.name, word) for word in words if word not in named and any(
+                form in held_bytes for form in forms_of(word))] == []
 
 
 def test_a_copy_that_a_full_disk_kept_from_being_rewritten_is_cleaned_by_the_next_time(
