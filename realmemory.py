@@ -5917,43 +5917,53 @@ def _unerased(store: TraceStore) -> None:
     store.set_meta("unerased", 1 + store.mark("unerased"))
 
 
+def _passages(texts: Iterable[str], now: str) -> list[str]:
+    """What texts said that does not stand `now`: one whole, and its lines of four words or more."""
+    told = dict[str, None]()
+    for text in texts:
+        fresh = [line for line in text.splitlines() if line.strip() and line not in now]
+        told |= dict.fromkeys([*[text] * (len(fresh) == len(text.splitlines())), *(
+            line for line in fresh if len(line.split()) > 3)])
+    return [part for part in told if _quotes([part]).texts]
+
+
 def forget_blocks(brain: _Brain, scope: int, blocks: Iterable[int], texts: Sequence[str],
                   now: str = "") -> tuple[Forgotten, list[int], list[str]]:
-    """Remove what blocks, which say something else `now`, said from where it stands besides: a text
-    whole, and its lines of four words or more.  Copies of the store will know them by their ids."""
+    """Remove what blocks, which say something else `now`, said from where it stands besides; copies
+    of the store will know them by their ids."""
     kept_out(brain.store, [*names_of(None, *texts), *(f"block {ident}" for ident in blocks)],
              brain.clock())
-    lines = [[line for line in text.splitlines() if line.strip() and line not in now]
-             for text in texts]
-    gone, blind, words = forget_traces(brain, {}, [*dict.fromkeys(
-        part for text, fresh in zip(texts, lines, strict=True) for part in (
-            *[text] * (len(fresh) == len(text.splitlines())),
-            *(line for line in fresh if len(line.split()) > 3)) if _quotes([part]).texts)], [scope])
+    gone, blind, words = forget_traces(brain, {}, _passages(texts, now), [scope])
     return gone, blind, [*words, *texts]
 
 
-def cut_blocks(brain: _Brain, live: TraceStore) -> int:
-    """What blocks of a copy said that was forgotten since leaves it: they say what they say now in
-    the live store, if they are there; how many."""
-    store, cut = brain.store, 0
-    held = {f"block {row[0]}": row[0] for row in store.rows("SELECT id FROM blocks")}
+def cut_blocks(store: TraceStore, live: TraceStore) -> tuple[int, list[str], set[int]]:
+    """What blocks of a copy said that was forgotten since leaves them: they say what they say now
+    in the live store, if they are there; how many, what it was, and ids of their scopes."""
+    held = {f"block {ident}": (ident, scope) for ident, scope in store.rows(
+        "SELECT id, scope_id FROM blocks")}
     with live.reading():
         gone = kept_out(live, [*held])
         now = dict(live.run("SELECT id, value FROM blocks").fetchall()) if gone else {}
-    known = kept_out(store, [*gone])        # a copy that was made since, or rewritten
-    for name, at in gone.items():
-        if known.get(name) != at:
-            ident, cut = held[name], cut + 1
-            store.run("DELETE FROM block_edits WHERE block_id = ?", ident)
-            if ident in now:
-                store.run("UPDATE blocks SET value = ? WHERE id = ?", now[ident], ident)
-            else:
-                store.run(_BLOCK_UNTOLD, ident)
-                store.run("DELETE FROM blocks WHERE id = ?", ident)
-            kept_out(store, [name], at)
-    return cut
+    known = kept_out(store, [*gone])        # of a copy that was made since, or rewritten
+    cut = {name: at for name, at in gone.items() if known.get(name) != at}
+    idents = to_json([held[name][0] for name in cut])
+    texts = [row[0] for row in store.rows(_BLOCK_TEXTS, idents)]
+    store.run(f"DELETE FROM block_edits WHERE block_id {SQL_IN}", idents)
+    for name, at in cut.items():
+        ident, _ = held[name]
+        if ident in now:
+            store.run("UPDATE blocks SET value = ? WHERE id = ?", now[ident], ident)
+        else:
+            store.run(_BLOCK_UNTOLD, ident)
+            store.run("DELETE FROM blocks WHERE id = ?", ident)
+        kept_out(store, [name, *names_of(None, *texts)], at)
+    return len(cut), _passages(texts, "\n".join(
+        now.get(held[name][0], "") for name in cut)), {held[name][1] for name in cut}
 
 
+_BLOCK_TEXTS = f"""SELECT t FROM (SELECT id AS i, value AS t FROM blocks UNION ALL
+    SELECT block_id, before FROM block_edits) WHERE i {SQL_IN}"""
 _BLOCK_UNTOLD = """UPDATE events SET data = NULL WHERE op = 'core' AND (scope_id,
     json_extract(data, '$.label')) = (SELECT scope_id, label FROM blocks WHERE id = ?)"""
 
@@ -5976,10 +5986,11 @@ def forget_chosen(brain: _Brain, named: Mapping[int, sqlite3.Row], what: Selecti
         return Forgotten(None, {"traces": len(rows)}, "kept", (), (), labels, tuple(rows),
                          notes), [], []
     gone, blind, texts = Forgotten(None, {"traces": 0}, "", ()), list[int](), list[str]()
-    cut = cut_blocks(brain, live) if live else 0
-    if rows or what and what.query:
-        gone, blind, texts = forget_traces(brain, rows, [what.query] if what and what.query else (),
-                                           scopes, cut=live is not None)
+    cut, said, places = cut_blocks(store, live) if live else (0, list[str](), set[int]())
+    said += [what.query] if what and what.query else []
+    if rows or said:
+        gone, blind, texts = forget_traces(brain, rows, said, places.union(scopes),
+                                           cut=live is not None)
     else:
         _unerased(store)
     gone = gone._replace(removed={**gone.removed, "blocks": gone.removed.get("blocks", 0) + cut})

@@ -5090,6 +5090,77 @@ def test_copies_lose_what_was_forgotten_before_and_keep_what_the_user_kept(hippo
     assert [name for name in os.listdir(alone / "backups") if not name.endswith(".db")] == []
 
 
+@pytest.mark.parametrize("asked", ["trace", "block", "file"])
+def test_a_copy_begun_before_a_forgetting_does_not_land_with_the_text_after_it(
+        asked, hippo, alone, monkeypatch):
+    ident, _ = put(hippo, "The canary is called Quillfeather", "Grain is weighed twice")
+    core, files = rm.CoreMemory(hippo), rm.MemoryFiles(hippo)
+    core.append("human", "The canary is called Quillfeather")
+    core.replace("human", "Quillfeather", "Pip")
+    files.create("/memories/a", "The canary is called Quillfeather")
+    if asked != "trace":
+        hippo.forget(ident)
+    if asked != "block":
+        core.forget("human")
+    if asked != "file":
+        files.forget("/memories/a")
+    real, told = rm._copied, []
+
+    def slow(*given):
+        made = real(*given)
+        if not told:        # another process, while this one copies
+            with Hippocampus.open(alone) as other:
+                told.append({"trace": lambda: other.forget(ident),
+                             "block": lambda: rm.CoreMemory(other).forget("human"),
+                             "file": lambda: rm.MemoryFiles(other).forget("/memories/a")}[asked]())
+        return made
+
+    monkeypatch.setattr(rm, "_copied", slow)
+    copy = hippo.backup()
+    assert (told[0].wal, told[0].backups) == ("erased", ()) and copies(alone) == [copy]
+    assert kept_words(alone, "quillfeather") == []
+    with closing(sqlite3.connect(copy)) as con:
+        assert ("Grain is weighed twice",) in con.execute("SELECT text FROM traces").fetchall()
+
+
+def test_what_blocks_and_files_said_leaves_copies_and_the_turns_that_quote_it(hippo, alone, cli):
+    core, files = rm.CoreMemory(hippo), rm.MemoryFiles(hippo)
+    main = rm.MainContext(hippo, "s")
+    core.append("human", "Name: Ann\nThe canary is called Quillfeather")
+    files.create("/memories/a", "Bring Quillfeather's seeds on Friday")
+    files.rename("/memories/a", "/memories/b")
+    files.create("/memories/c", "stays")
+    main.add("assistant", "", calls=[{"id": "c", "name": "note", "arguments": {
+        "one": "the canary is called Quillfeather", "two": "bring Quillfeather's seeds on friday"}}])
+    file = alone / rm.HOOK_ERRORS
+    file.write_text('{"at": 1, "error": "stop: the canary is called Quillfeather"}\n')
+    hippo.backup()
+    core.replace("human", "\nThe canary is called Quillfeather", "")
+    first = core.forget("human")
+    assert (first.backups, first.removed["copies"]) == ((*copies(alone),), 1)
+    told = files.forget("/memories/b", backups=True)
+    assert (told.removed["blocks"], told.backups, told.wal) == (2, (), "erased")
+    assert main.replay()[0].meta["calls"][0]["arguments"] == {
+        "one": "[forgotten]", "two": "[forgotten]"}
+    assert kept_words(alone, "quillfeather") == [] and hippo.check() == []
+    hippo.restore(copies(alone)[0])
+    assert core["human"].value == "Name: Ann" and files.view("/memories/c").endswith("stays")
+    with pytest.raises(NotFound):
+        files.view("/memories/b")
+
+
+def test_a_copy_loses_what_its_blocks_quote_of_a_forgotten_memory(hippo, alone):
+    ident, = put(hippo, "The canary is called Quillfeather")
+    core = rm.CoreMemory(hippo)
+    core.append("task", "Feed it. The canary is called Quillfeather")
+    hippo.backup()
+    told = hippo.forget(ident, backups=True)
+    assert (told.blocks, told.backups) == (("task",), ())
+    assert core["task"].value == "Feed it. The canary is called Quillfeather"      # named, not cut
+    hippo.restore(copies(alone)[0])
+    assert core["task"].value == "Feed it. [forgotten]"
+
+
 def forms_of(word):
     """What a word is in a file: as it is, folded, as JSON escapes it, and in both orders of UTF-16;
     in bytes.lower()."""
@@ -5108,6 +5179,7 @@ class Memories:
         self.main = rm.MainContext(self.hippo, "talk", scope="shop")
         self.core, self.files = rm.CoreMemory(self.hippo, "shop"), rm.MemoryFiles(
             self.hippo, "shop")
+        self.file = "nothing"
 
     def text(self):
         word = "".join(self.rng.choice("bdfglmnprstvz") + self.rng.choice("aeiouäö")
@@ -5127,10 +5199,10 @@ class Memories:
         hippo, rng, main = self.hippo, self.rng, self.main
         known = [item.memory_id for item in hippo.traces(scope="shop", limit=50)] or [0]
         one = rng.choice(known)
-        text = self.traces().get(one, "nothing")
+        text = rng.choice([self.traces().get(one, "nothing"), self.core["human"].value, self.file])
         self.clock.pass_days(rng.choice([0, 0.01, 1]))
         with suppress(rm.RealMemoryError, ValueError, IndexError, OSError):
-            rng.choice([
+            rng.choice(rng.choice([[
                 *[lambda: put(hippo, self.text(), scope=rng.choice(["shop", "shop", "global"]),
                               origin=rng.choice(["user", "agent", "file", "web"]),
                               source_url=rng.choice([None, "https://x.example/a", "file:/n/b.md"]),
@@ -5138,23 +5210,28 @@ class Memories:
                               tags=rng.choice([[], ["t"]]), meta={"n": 1})] * 4,
                 lambda: hippo.remember(f"{text}!", scope="shop"),
                 lambda: hippo.revise(one, self.text()), lambda: hippo.pin(one),
-                lambda: hippo.merge(rng.sample(known, 2)), lambda: hippo.consolidate(),
                 lambda: hippo.recall(f"what of {text}?", scope="shop", min_confidence=0.0),
-                lambda: hippo.reflect([one], rng.choice([1, -1])),
-                lambda: hippo.undo(hippo.dream_log(1, scope="shop")[0].sleep_id),
+                lambda: hippo.reflect([one], rng.choice([1, -1]))], [
+                lambda: hippo.backup(), lambda: hippo.consolidate(), lambda: hippo.consolidate(),
+                lambda: hippo.merge(rng.sample(known, 2)),
+                lambda: hippo.undo(hippo.dream_log(1, scope="shop")[0].sleep_id)], [
                 lambda: main.add("user", self.text()), lambda: main.page_in(one),
                 lambda: main.add("assistant", "Noted", reasoning=f"Hm: {text}", calls=[
                     {"id": "c", "name": "note", "arguments": {"text": text}}]),
                 lambda: main.add("tool", f"ok:\n> {text}", call_id="c"),
+                lambda: (self.folder / rm.HOOK_ERRORS).write_text(json.dumps(
+                    {"at": START, "error": f"brief: no {text}"}) + "\n")], [
                 lambda: self.core.append("human", self.text()),
                 lambda: self.core.replace("human", self.core["human"].value, self.text()),
-                lambda: self.core.undo("human"), lambda: self.files.undo("/memories/a"),
-                lambda: self.files.create("/memories/a", self.text()),
+                lambda: self.core.undo("human")], [
+                lambda: self.write(), lambda: self.write(), lambda: self.files.undo("/memories/a"),
                 lambda: self.files.str_replace("/memories/a", "in", f"in\n{self.text()}\n"),
                 lambda: self.files.rename("/memories/a", "/memories/b"),
-                lambda: self.files.delete("/memories/b"), lambda: hippo.backup(),
-                lambda: (self.folder / rm.HOOK_ERRORS).write_text(json.dumps(
-                    {"at": START, "error": f"brief: no {text}"}) + "\n")])()
+                lambda: self.files.delete("/memories/b")]]))()
+
+    def write(self):
+        self.file = self.text()
+        self.files.create("/memories/a", self.file)
 
     def forget(self, which):
         """Forgets something; the texts that were asked to go."""
@@ -5176,7 +5253,7 @@ class Memories:
                 with suppress(rm.InvalidInput):
                     self.files.forget(path, backups=True)
             return gone
-        asked = {"id": {"memory_ids": self.rng.choice([*before] or [0])},
+        asked = {"id": {"memory_ids": self.rng.choice([*before] or [1])},
                  "query": {"query": self.rng.choice(self.words or ["none"]), "all_scopes": True},
                  "origin": {"origin": "web"}, "source": {"source_url": "https://x.example"},
                  "session": {"session_id": "talk"}, "everything": {"everything": True}}[which]
@@ -5186,7 +5263,7 @@ class Memories:
                 "scope_id > 1") for text in row if text] if which == "everything" else []
         gone, todo = [], [asked | {"scope": "shop", "pinned": True, "backups": True}]
         while todo:
-            with suppress(NotFound):
+            with suppress(NotFound, rm.InvalidInput):
                 told = hippo.forget(**todo.pop())
                 gone += [before.pop(ident) for ident in told.memory_ids]
                 assert (told.wal, told.backups, told.notes) == ("erased", (), ())
@@ -5195,7 +5272,7 @@ class Memories:
         return gone + blocks
 
 
-@settings(max_examples=40)
+@settings(max_examples=24)
 @given(st.integers(0, 10 ** 6), st.sampled_from(
     "id query origin source session everything core file".split()))
 def test_what_is_forgotten_is_in_no_file_of_the_store_and_the_rest_is_still_there(seed, which):
@@ -12631,6 +12708,24 @@ def test_without_a_copy_a_repair_keeps_what_can_be_read_or_leaves_the_file(how, 
         texts = {item.text for item in hippo.traces(limit=1000)}
     assert len(texts) > 100 and texts <= {
         f"Parcel {i} weighs {i * 3} grams and goes to door {i * 7}" for i in range(500)}
+
+
+@pytest.mark.parametrize("cause", [OSError(28, "No space left on device"),
+                                   sqlite3.OperationalError("database or disk is full")], ids=str)
+def test_a_full_disk_is_not_called_a_bad_copy(cause, hippo, monkeypatch):
+    put(hippo, "Grain is weighed twice")
+    copy, real = hippo.backup(), rm._copied
+
+    def full(source, path, sql):
+        if path.endswith(".part") and "epoch" in sql:
+            raise cause
+        return real(source, path, sql)
+
+    monkeypatch.setattr(rm, "_copied", full)
+    with pytest.raises(StoreError) as raised:
+        hippo.restore(copy)
+    assert f"{copy!r} is sound" in str(raised.value) and str(cause) in str(raised.value)
+    assert "choose another" not in str(raised.value) and hippo.check() == []
 
 
 def test_what_was_forgotten_since_the_copy_does_not_come_back_with_it(home):
