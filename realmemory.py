@@ -1538,16 +1538,32 @@ tiene tienes | z as как como | T say* said told want* говор* dice diga |
 hace falta | l allowed authorized | o hide скрой ocultaselo oculta ocultalo | Y valid действуют
 validas | f above вышесказан* вышеуказан* вышеизложен* выше arriba | J message messages text line
 сообщени* mensaje* | Z copy append attach email mail скопируй* приложи* copia adjunta adjuntalo
+| I ignoriere ignorieren vergiss vergessen missachte ignorez oublie oubliez | K umgehe uberspringe
+deaktiviere contourne contournez desactive desactivez | B hore horen gehorche obeis obeissez ecoute
+ecoutez | NB n'ecoute* n'obei* | b befolge befolgen suis suivez | E genehmige uberweise fuhre losche
+approuve approuvez supprime | e sende senden schicke schicken envoie envoyez transmets | a agis agissez
+verhalte | W sag sage sagen informiere informieren dis dites informe informez | NW n'informe* | N nicht
+nie niemals kein keine keinen ne jamais | Nq nichts rien | w ohne sans | q alle alles samtliche tous
+toute toutes tout chaque | p vorherig* vorige* fruhere* bisherig* vorangegangen* precedent*
+anterieur* | k der die das den dem ein eine einen les une ce qui plus pas mehr steht | > auf an von fur
+durch au aux du des dans pour | & und bitte sofort immer et toujours | t jetzt maintenant desormais | y=
+bist | j ich wir sie je nous | m darf darfst kannst | O anweisung* befehl* vorgabe* consigne* | R
+richtlinie* regel regeln regles | S sicherheit* securite | SR sicherheitsrichtlinie* sicherheitsregel* |
+SC sicherheitspruf* | sO systemanweisung* | L beschrankung* einschrankung* filtre* | C freigabe*
+bestatigung* genehmigung* zustimmung* prufung* autorisation* | X passwort* schlussel zugangsdaten passe
+cles | D uneingeschrankt* unzensiert* | z wie comme | U nutzer* benutzer* utilisateur* l'utilisateur* |
+f oben obig* precede | A assistent* modele
 """
 # "«" stands where a clause begins, "»" where "do not" may, "#" for the verb that ignores, "¤" for
 # "without limits", "†" for "the agent may", "◊" for the end of a clause; ~n for n words at most.
 _RULES = r"""
-override #%{0,4}[psSUA]%{0,3}[OP] #k?q%{0,4}O(?!>(?!k?[USps])) «[IK][kq>]{0,3}[pS][kqpsS]{0,2}R
+override #j?%{0,4}[psSUA]%{0,3}[OP] #k?q%{0,4}O(?!>(?!k?[USps])) «[IK][kq>]{0,3}[pS][kqpsS]{0,2}R
  «[IK][kq]{0,3}(?:UR|R[>k]{1,2}U)
  #[kqp>,/]{0,3}(?:Uc|U[x=Hm]{0,2}[T0]|[T0][kq]?U) «Iqy=T »N[=x>]?B[>kx&]{0,3}U(?!>)
  »N=?[Bb][kq>]{0,2}(?:O[k>]{0,2}U|p%{0,2}O) (?:«|&)[=3]?N=?b[kqp>]{0,3}(?:s[PJR]|[PJR]>k?s)
  (?:«|&)3N[kp]{2,3}s[PJR]
  «B?I[>k]{0,2}q[kq>,=J]{0,4}[fp](?=[kJ]{0,2}(?:◊)) «I[>k]{0,2}J?[fp](?=[/&]|$)
+ «BNk?[>k]{1,3}U(?=◊) «bN[kq>]{0,2}[OR]>?k?[sU](?=◊) »NBk?[>k]{0,3}U(?=◊)
  «[kqp]{0,3}(?:[pq][OR]|[OR]p)[=H&]{0,2}(?:Q|Nx?Y)(?=◊)
 persona (?:y=?t|t[>,]{0,2}y|y=)~7(?:D|¤) y=[t>]{0,2}[vr]M «a~6(?:D|¤) «yHNq?L(?=◊)
  y=(?:N&|&N)[kx]{0,3}A &Ny=[kx]{0,3}A
@@ -1563,7 +1579,7 @@ exfiltration «e[^Cc]{0,6}(?<!u)(?<!u\$)X(?!x)[^c]{0,6}[>k]{1,2}@ (?<![Nj])e[^Cc
  (?:e|«Z)~4(?<!u)\$(?!u)~6[>k]@ (?<!u)\$(?!u)~2&!?ek?[>k]{1,2}@ F~8\$~3@ \$~3F~8@
  5[^j]{0,3}\$\$>?@ 5k?x?X[>k]{1,2}@
 concealment »N[Nk=]{0,2}(?:W|0(?=[kq>]*>))(?:q[>k]{0,2})?[>k]{0,3}U(?=◊|[>k&q])
- «o[k>]{1,3}U «2Vk{0,2}X1k?U «2Vk1k?U
+ «[0W][k>]{0,2}UNq »NWNq[k>]{0,3}U(?=◊) «WN[k>]{0,3}U(?=◊) «o[k>]{1,3}U «2Vk{0,2}X1k?U «2Vk1k?U
 """
 _TELLING = frozenset("IKBbDLSrW0CcVsvQYoA@")  # no rule holds where all of these are missing
 _MARK = r"[^\]\n]{0,30}\]\s{0,9}"
