@@ -1389,11 +1389,14 @@ def rewarded(strength: float, reward: float, config: MemoryConfig) -> float:
 # Memory is a way to plant instructions and a place where secrets rest.  Secrets are cut out before
 # a text is stored.  Directive-shaped text and hidden characters are stored but quarantined: never
 # in a brief, shown only marked.  Recalled text is rendered as data, whatever its rank.
-# Of 77 secrets in everyday forms of 14 languages, 66 were cut out when these rules first met them
-# and 72 since, with no false alarm in 99 texts that look like one (`pytest -s -k
+# Of 103 secrets in everyday forms of 14 languages, 68 were cut out when these rules first met them
+# and 100 since, with no false alarm in 132 texts that look like one (`pytest -s -k
 # secrets_of_many_kinds`); linear, 0.2 s a megabyte.
 
 # What is looked for where a word of the first column stands in the text; the named part is cut out.
+_ONE_TIME = (r"(?i:(?:one-time|log-?in|verification|2fa|security|sms|mfa|otp)\scode|(?<=your\s)code"
+             r"|(?:bestätigungs|einmal|sicherheits)code|code de (?:vérification|sécurité)"
+             r"|код (?:подтверждения|входа)|código de (?:verificación|seguridad))")
 _SECRETS = tuple((signs.split(), Regex(pattern, re.S)) for signs, pattern in (
     ("-----begin",
      r"(?P<private_key>-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?=[\s\\]).*?"
@@ -1409,6 +1412,17 @@ _SECRETS = tuple((signs.split(), Regex(pattern, re.S)) for signs, pattern in (
      r"|mysql\w{0,6} [^\n|]{0,60}?-p['\"]?|(?:sshpass|docker login|twine) [^\n|]{0,60}?-p ?['\"]?"
      r"|auth ?= ?\(['\"][^\s'\"]{1,60}['\"], ?['\"])"
      r"(?P<login>(?=[^\s'\"]{0,64}\d)[^\s'\"$<]{6,256})"),
+    ("u: u= user: user= -u --user zip",
+     r"(?:(?i:\bu(?:ser)?\s?[:=]\s?[\w.@+-]{1,60}[\s,;/]{1,4}p\s?[:=]\s?)"
+     r"|(?:\s-u|--user(?:name)?)[ =]?[\w.@-]{1,60} [^\n|]{0,24}?(?<![\w-])-p(?!ass) ?['\"]?"
+     r"|\bzip [^\n|]{0,40}?-P ?['\"]?)"
+     r"(?P<login>(?=[^\s'\"]{0,64}\d)(?=[^\s'\"]{0,64}[^\W\d_])[^\s'\"$<]{6,64})"),
+    ("code код código", rf"{_ONE_TIME}(?i:\s?:|\s(?:is|was|lautet|ist|est|es))\s"
+     r"(?P<code>\d{5,8})(?=\s{0,2}(?:[.,;!\n]|\Z))"),
+    ("code", rf"\b(?P<code>\d{{5,8}}) is your (?:[A-Z]\w{{1,20}} )?{_ONE_TIME}"),
+    ("cookie",
+     r";\s?[\w.-]{1,40}=(?P<cookie>(?=[^\s;]{0,99}\d)(?=[^\s;]{0,99}[A-Za-z])"
+     r"[\w%+/=.-]{20,4000})"),
     ("--pass --token --secret --api-key",
      r"--(?:pass(?:word|wd|phrase)?|token|secret|api-key)[ =]['\"]?"
      r"(?P<login>(?=[^\s'\"]{0,64}\d)[^\s'\"$</{][^\s'\"$<]{5,255})"),
@@ -1449,7 +1463,8 @@ _VALUE = (
     r"[a-zа-яё\d_-]{0,24}+(?:[ \t]\(?[\w.'-]{1,20}+\)?){0,4}?(?:[\\'\"*`\]]{0,8}(?:"
     r"(?P<said>\s{0,3}(?:=>|[:=：＝—]|>(?=[^\s<]{4,99}</))\s{0,3})"
     r"|(?P<is>[ \t](?:-|is|это|es)\s|['’]s\s|\s?[是为]\s?)"
-    r"|(?P<ist>[ \t](?:ist|lautet|est|è|é|är|jest)\s|\s?[は는은]\s?))\*{0,2}\s?\\{0,8}['\"`]?"
+    r"|(?P<ist>[ \t](?:ist|lautet|est|è|é|är|jest)\s|\s?[は는은]\s?))\*{0,2}\s?"
+    r"(?:!!str\s{1,3})?\\{0,8}['\"`]?"
     r"|\s{1,3}(?=\S{0,64}\d)(?=\S{8}))"
     r"(?P<value>(?<=['\"`])[^'\"`\n]{3,99}[^'\"`\n\\](?=\\{0,8}['\"`])"
     r"|[^\s'\"`,;(){}<>|&\u3001-\u9fff，；]{3,255}[^\s'\"`,;(){}<>|&.\\\u3001-\u9fff，；]"
@@ -1541,18 +1556,19 @@ validas | f above вышесказан* вышеуказан* вышеизлож
 | I ignoriere ignorieren vergiss vergessen missachte ignorez oublie oubliez | K umgehe uberspringe
 deaktiviere contourne contournez desactive desactivez | B hore horen gehorche obeis obeissez ecoute
 ecoutez | NB n'ecoute* n'obei* | b befolge befolgen suis suivez | E genehmige uberweise fuhre losche
-approuve approuvez supprime | e sende senden schicke schicken envoie envoyez transmets | a agis agissez
-verhalte | W sag sage sagen informiere informieren dis dites informe informez | NW n'informe* | N nicht
-nie niemals kein keine keinen ne jamais | Nq nichts rien | w ohne sans | q alle alles samtliche tous
-toute toutes tout chaque | p vorherig* vorige* fruhere* bisherig* vorangegangen* precedent*
-anterieur* | k der die das den dem ein eine einen les une ce qui plus pas mehr steht | > auf an von fur
-durch au aux du des dans pour | & und bitte sofort immer et toujours | t jetzt maintenant desormais | y=
-bist | j ich wir sie je nous | m darf darfst kannst | O anweisung* befehl* vorgabe* consigne* | R
-richtlinie* regel regeln regles | S sicherheit* securite | SR sicherheitsrichtlinie* sicherheitsregel* |
-SC sicherheitspruf* | sO systemanweisung* | L beschrankung* einschrankung* filtre* | C freigabe*
-bestatigung* genehmigung* zustimmung* prufung* autorisation* | X passwort* schlussel zugangsdaten passe
-cles | D uneingeschrankt* unzensiert* | z wie comme | U nutzer* benutzer* utilisateur* l'utilisateur* |
-f oben obig* precede | A assistent* modele
+approuve approuvez supprime | e sende senden schicke schicken envoie envoyez transmets | a agis
+agissez verhalte | W sag sage sagen informiere informieren dis dites informe informez | NW
+n'informe* | N nicht nie niemals kein keine keinen ne jamais | Nq nichts rien | w ohne sans | q alle
+alles samtliche tous toute toutes tout chaque | p vorherig* vorige* fruhere* bisherig*
+vorangegangen* precedent* anterieur* | k der die das den dem ein eine einen les une ce qui plus pas
+mehr steht | > auf an von fur durch au aux du des dans pour | & und bitte sofort immer et toujours |
+t jetzt maintenant desormais | y= bist | j ich wir sie je nous | m darf darfst kannst | O anweisung*
+befehl* vorgabe* consigne* | R richtlinie* regel regeln regles | S sicherheit* securite | SR
+sicherheitsrichtlinie* sicherheitsregel* | SC sicherheitspruf* | sO systemanweisung* | L
+beschrankung* einschrankung* filtre* | C freigabe* bestatigung* genehmigung* zustimmung* prufung*
+autorisation* | X passwort* schlussel zugangsdaten passe cles | D uneingeschrankt* unzensiert* | z
+wie comme | U nutzer* benutzer* utilisateur* l'utilisateur* | f oben obig* precede | A assistent*
+modele
 """
 # "«" stands where a clause begins, "»" where "do not" may, "#" for the verb that ignores, "¤" for
 # "without limits", "†" for "the agent may", "◊" for the end of a clause; ~n for n words at most.
