@@ -7403,12 +7403,13 @@ def verdict_text(result: WriteResult) -> str:
     known = "Known already: reinforced" if d.action == "reinforce" else "Stored as"
     head = f"{known} #{result.memory_id}"
     if d.action == "link" and d.target_id is not None:
-        head += f", linked to #{d.target_id}"
+        head += f" beside #{d.target_id}, which it is linked to"
     if d.relation in ("update", "contradiction") and d.action == "link":
         kind = "an update" if d.relation == "update" else "a contradiction"
         head += (f". It looks like {kind} of #{d.target_id}: if that one no longer holds, revise "
                  f"#{d.target_id} with this same text")
-    return f"{head} ({d.relation}, novelty {d.novelty:.2f}: {one_line(d.reason, 200)})."
+    reason = one_line(d.reason, 200).replace(" differs: ", " differs, new / known: ")
+    return f"{head} ({d.relation}, novelty {d.novelty:.2f}: {reason})."
 
 
 def dreams_text(dreams: Sequence[Dream]) -> str:
@@ -8596,7 +8597,8 @@ def _cmd_forget(desk: Desk, given: Mapping[str, Any]) -> Answer:
     kept = f"; copies that still hold it: {', '.join(gone.backups)}" if gone.backups else ""
     kept += " (add --backups to rewrite them)" * bool(gone.backups and not given.get("backups"))
     left = ", ".join([*(f"#{other}" for other in gone.left), *gone.blocks])
-    kept += f"; still there, and may tell of it: {left}" * bool(left)
+    kept += (f"; not removed, for it may say the same or come from it: {left}: look at each, and "
+             "forget or edit what tells of it") * bool(left)
     return Answer(gone, f"{what} is forgotten: {_pairs(gone.removed)}; WAL {gone.wal}{kept}"
                   + "".join(f"; {note}" for note in gone.notes))
 

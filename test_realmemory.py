@@ -11474,7 +11474,7 @@ def test_a_verdict_says_what_happened_and_names_the_neighbour(home):
         assert update.startswith("Stored as #2") and "#1" in update
         assert "update" in update and "9443 / 8443" in update and "revise #1" in update
         related = wire.good("memorize", text="Deploys run on Tuesdays", related_ids=["#1"])
-        assert "linked to #1" in related
+        assert "beside #1, which it is linked to" in related
     found = rows(home / ".realmemory", "SELECT id, reinforcements FROM traces ORDER BY id")
     assert found == [(1, 1), (2, 0), (3, 0)]
 
