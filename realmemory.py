@@ -887,6 +887,7 @@ class VotingIndex:
                 key, pointer = base | word >> 8, ident << 8 | word & 255
                 self._waiting.setdefault(key, []).append(pointer)
                 bucket = self._buckets.get(key)
+                self._held += bucket is not None
                 if bucket and bucket[-1] >> 8 < ident:  # mostly a new trace
                     bucket.append(pointer)
                 elif bucket is not None:
@@ -914,7 +915,7 @@ class VotingIndex:
             stored, late = self._load(scope, unit)
             bucket = self._buckets[key] = array("I", stored)
             _add_pointers(bucket, [*array("I", late), *self._waiting.get(key, ())])
-            self._held += len(bucket)
+            self._held += len(bucket) + 48      # a bucket alone, also of a word that nobody said
         return bucket
 
     def common(self, scopes: Iterable[int], unit: int) -> bool:
@@ -1761,7 +1762,7 @@ def _rules() -> re.Pattern[str]:
         f"(?P<{name}>{'|'.join(rows)})" for name, *rows in map(str.split, text.split("\n"))))
 
 
-@lru_cache(1 << 14)
+@lru_cache(1 << 12)
 def _sign(word: str) -> str:
     """The sign of one folded word or mark; x for a word without one."""
     if "@" in word or "://" in word:
@@ -1771,7 +1772,7 @@ def _sign(word: str) -> str:
     return known.get(word) or (known[f"{head}*"] if head else "x")
 
 
-@lru_cache(1 << 14)
+@lru_cache(1 << 12)
 def _signs(chunk: str) -> str:
     """The signs of what stands between two spaces."""
     return _sign(chunk) if chunk.isalpha() else "".join(map(_sign, _READ.findall(chunk)))

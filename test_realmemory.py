@@ -1089,6 +1089,15 @@ def test_pointers_to_one_trace_add_their_impacts_in_any_order(a, b):
     assert left.bucket(1, 3)[0] & 255 | 1 >= max(a, b)
 
 
+def test_cues_of_words_that_nobody_said_do_not_fill_the_memory():
+    asked = []
+    index = rm.VotingIndex(lambda scope, unit: (asked.append(unit), (b"", b""))[1])
+    index.CACHED = 4_000
+    for unit in [*range(200), 0]:
+        index.bucket(1, unit)
+    assert asked.count(0) == 2          # it had been dropped
+
+
 # === 8. Assembly graph (L2) ===
 
 def graph_of(edges):
