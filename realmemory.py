@@ -55,7 +55,7 @@ from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from heapq import nlargest, nsmallest
@@ -887,6 +887,7 @@ class VotingIndex:
                 key, pointer = base | word >> 8, ident << 8 | word & 255
                 self._waiting.setdefault(key, []).append(pointer)
                 bucket = self._buckets.get(key)
+                self._held += bucket is not None
                 if bucket and bucket[-1] >> 8 < ident:  # mostly a new trace
                     bucket.append(pointer)
                 elif bucket is not None:
@@ -914,7 +915,7 @@ class VotingIndex:
             stored, late = self._load(scope, unit)
             bucket = self._buckets[key] = array("I", stored)
             _add_pointers(bucket, [*array("I", late), *self._waiting.get(key, ())])
-            self._held += len(bucket)
+            self._held += len(bucket) + 48      # a bucket alone, also of a word that nobody said
         return bucket
 
     def common(self, scopes: Iterable[int], unit: int) -> bool:
@@ -1389,11 +1390,14 @@ def rewarded(strength: float, reward: float, config: MemoryConfig) -> float:
 # Memory is a way to plant instructions and a place where secrets rest.  Secrets are cut out before
 # a text is stored.  Directive-shaped text and hidden characters are stored but quarantined: never
 # in a brief, shown only marked.  Recalled text is rendered as data, whatever its rank.
-# Of 77 secrets in everyday forms of 14 languages, 66 were cut out when these rules first met them
-# and 72 since, with no false alarm in 99 texts that look like one (`pytest -s -k
+# Of 103 secrets in everyday forms of 14 languages, 68 were cut out when these rules first met them
+# and 100 since, with no false alarm in 132 texts that look like one (`pytest -s -k
 # secrets_of_many_kinds`); linear, 0.2 s a megabyte.
 
 # What is looked for where a word of the first column stands in the text; the named part is cut out.
+_ONE_TIME = (r"(?i:(?:one-time|log-?in|verification|2fa|security|sms|mfa|otp)\scode|(?<=your\s)code"
+             r"|(?:bestätigungs|einmal|sicherheits)code|code de (?:vérification|sécurité)"
+             r"|код (?:подтверждения|входа)|código de (?:verificación|seguridad))")
 _SECRETS = tuple((signs.split(), Regex(pattern, re.S)) for signs, pattern in (
     ("-----begin",
      r"(?P<private_key>-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?=[\s\\]).*?"
@@ -1409,6 +1413,17 @@ _SECRETS = tuple((signs.split(), Regex(pattern, re.S)) for signs, pattern in (
      r"|mysql\w{0,6} [^\n|]{0,60}?-p['\"]?|(?:sshpass|docker login|twine) [^\n|]{0,60}?-p ?['\"]?"
      r"|auth ?= ?\(['\"][^\s'\"]{1,60}['\"], ?['\"])"
      r"(?P<login>(?=[^\s'\"]{0,64}\d)[^\s'\"$<]{6,256})"),
+    ("u: u= user: user= -u --user zip",
+     r"(?:(?i:\bu(?:ser)?\s?[:=]\s?[\w.@+-]{1,60}[\s,;/]{1,4}p\s?[:=]\s?)"
+     r"|(?:\s-u|--user(?:name)?)[ =]?[\w.@-]{1,60} [^\n|]{0,24}?(?<![\w-])-p(?!ass) ?['\"]?"
+     r"|\bzip [^\n|]{0,40}?-P ?['\"]?)"
+     r"(?P<login>(?=[^\s'\"]{0,64}\d)(?=[^\s'\"]{0,64}[^\W\d_])[^\s'\"$<]{6,64})"),
+    ("code код código", rf"{_ONE_TIME}(?i:\s?:|\s(?:is|was|lautet|ist|est|es))\s"
+     r"(?P<code>\d{5,8})(?=\s{0,2}(?:[.,;!\n]|\Z))"),
+    ("code", rf"\b(?P<code>\d{{5,8}}) is your (?:[A-Z]\w{{1,20}} )?{_ONE_TIME}"),
+    ("cookie",
+     r";\s?[\w.-]{1,40}=(?P<cookie>(?=[^\s;]{0,99}\d)(?=[^\s;]{0,99}[A-Za-z])"
+     r"[\w%+/=.-]{20,4000})"),
     ("--pass --token --secret --api-key",
      r"--(?:pass(?:word|wd|phrase)?|token|secret|api-key)[ =]['\"]?"
      r"(?P<login>(?=[^\s'\"]{0,64}\d)[^\s'\"$</{][^\s'\"$<]{5,255})"),
@@ -1449,7 +1464,8 @@ _VALUE = (
     r"[a-zа-яё\d_-]{0,24}+(?:[ \t]\(?[\w.'-]{1,20}+\)?){0,4}?(?:[\\'\"*`\]]{0,8}(?:"
     r"(?P<said>\s{0,3}(?:=>|[:=：＝—]|>(?=[^\s<]{4,99}</))\s{0,3})"
     r"|(?P<is>[ \t](?:-|is|это|es)\s|['’]s\s|\s?[是为]\s?)"
-    r"|(?P<ist>[ \t](?:ist|lautet|est|è|é|är|jest)\s|\s?[は는은]\s?))\*{0,2}\s?\\{0,8}['\"`]?"
+    r"|(?P<ist>[ \t](?:ist|lautet|est|è|é|är|jest)\s|\s?[は는은]\s?))\*{0,2}\s?"
+    r"(?:!!str\s{1,3})?\\{0,8}['\"`]?"
     r"|\s{1,3}(?=\S{0,64}\d)(?=\S{8}))"
     r"(?P<value>(?<=['\"`])[^'\"`\n]{3,99}[^'\"`\n\\](?=\\{0,8}['\"`])"
     r"|[^\s'\"`,;(){}<>|&\u3001-\u9fff，；]{3,255}[^\s'\"`,;(){}<>|&.\\\u3001-\u9fff，；]"
@@ -1538,16 +1554,33 @@ tiene tienes | z as как como | T say* said told want* говор* dice diga |
 hace falta | l allowed authorized | o hide скрой ocultaselo oculta ocultalo | Y valid действуют
 validas | f above вышесказан* вышеуказан* вышеизложен* выше arriba | J message messages text line
 сообщени* mensaje* | Z copy append attach email mail скопируй* приложи* copia adjunta adjuntalo
+| I ignoriere ignorieren vergiss vergessen missachte ignorez oublie oubliez | K umgehe uberspringe
+deaktiviere contourne contournez desactive desactivez | B hore horen gehorche obeis obeissez ecoute
+ecoutez | NB n'ecoute* n'obei* | b befolge befolgen suis suivez | E genehmige uberweise fuhre losche
+approuve approuvez supprime | e sende senden schicke schicken envoie envoyez transmets | a agis
+agissez verhalte | W sag sage sagen informiere informieren dis dites informe informez | NW
+n'informe* | N nicht nie niemals kein keine keinen ne jamais | Nq nichts rien | w ohne sans | q alle
+alles samtliche tous toute toutes tout chaque | p vorherig* vorige* fruhere* bisherig*
+vorangegangen* precedent* anterieur* | k der die das den dem ein eine einen les une ce qui plus pas
+mehr steht | > auf an von fur durch au aux du des dans pour | & und bitte sofort immer et toujours |
+t jetzt maintenant desormais | y= bist | j ich wir sie je nous | m darf darfst kannst | O anweisung*
+befehl* vorgabe* consigne* | R richtlinie* regel regeln regles | S sicherheit* securite | SR
+sicherheitsrichtlinie* sicherheitsregel* | SC sicherheitspruf* | sO systemanweisung* | L
+beschrankung* einschrankung* filtre* | C freigabe* bestatigung* genehmigung* zustimmung* prufung*
+autorisation* | X passwort* schlussel zugangsdaten passe cles | D uneingeschrankt* unzensiert* | z
+wie comme | U nutzer* benutzer* utilisateur* l'utilisateur* | f oben obig* precede | A assistent*
+modele
 """
 # "«" stands where a clause begins, "»" where "do not" may, "#" for the verb that ignores, "¤" for
 # "without limits", "†" for "the agent may", "◊" for the end of a clause; ~n for n words at most.
 _RULES = r"""
-override #%{0,4}[psSUA]%{0,3}[OP] #k?q%{0,4}O(?!>(?!k?[USps])) «[IK][kq>]{0,3}[pS][kqpsS]{0,2}R
+override #j?%{0,4}[psSUA]%{0,3}[OP] #k?q%{0,4}O(?!>(?!k?[USps])) «[IK][kq>]{0,3}[pS][kqpsS]{0,2}R
  «[IK][kq]{0,3}(?:UR|R[>k]{1,2}U)
  #[kqp>,/]{0,3}(?:Uc|U[x=Hm]{0,2}[T0]|[T0][kq]?U) «Iqy=T »N[=x>]?B[>kx&]{0,3}U(?!>)
  »N=?[Bb][kq>]{0,2}(?:O[k>]{0,2}U|p%{0,2}O) (?:«|&)[=3]?N=?b[kqp>]{0,3}(?:s[PJR]|[PJR]>k?s)
  (?:«|&)3N[kp]{2,3}s[PJR]
  «B?I[>k]{0,2}q[kq>,=J]{0,4}[fp](?=[kJ]{0,2}(?:◊)) «I[>k]{0,2}J?[fp](?=[/&]|$)
+ «BNk?[>k]{1,3}U(?=◊) «bN[kq>]{0,2}[OR]>?k?[sU](?=◊) »NBk?[>k]{0,3}U(?=◊)
  «[kqp]{0,3}(?:[pq][OR]|[OR]p)[=H&]{0,2}(?:Q|Nx?Y)(?=◊)
 persona (?:y=?t|t[>,]{0,2}y|y=)~7(?:D|¤) y=[t>]{0,2}[vr]M «a~6(?:D|¤) «yHNq?L(?=◊)
  y=(?:N&|&N)[kx]{0,3}A &Ny=[kx]{0,3}A
@@ -1563,7 +1596,7 @@ exfiltration «e[^Cc]{0,6}(?<!u)(?<!u\$)X(?!x)[^c]{0,6}[>k]{1,2}@ (?<![Nj])e[^Cc
  (?:e|«Z)~4(?<!u)\$(?!u)~6[>k]@ (?<!u)\$(?!u)~2&!?ek?[>k]{1,2}@ F~8\$~3@ \$~3F~8@
  5[^j]{0,3}\$\$>?@ 5k?x?X[>k]{1,2}@
 concealment »N[Nk=]{0,2}(?:W|0(?=[kq>]*>))(?:q[>k]{0,2})?[>k]{0,3}U(?=◊|[>k&q])
- «o[k>]{1,3}U «2Vk{0,2}X1k?U «2Vk1k?U
+ «[0W][k>]{0,2}UNq »NWNq[k>]{0,3}U(?=◊) «WN[k>]{0,3}U(?=◊) «o[k>]{1,3}U «2Vk{0,2}X1k?U «2Vk1k?U
 """
 _TELLING = frozenset("IKBbDLSrW0CcVsvQYoA@")  # no rule holds where all of these are missing
 _MARK = r"[^\]\n]{0,30}\]\s{0,9}"
@@ -1729,7 +1762,7 @@ def _rules() -> re.Pattern[str]:
         f"(?P<{name}>{'|'.join(rows)})" for name, *rows in map(str.split, text.split("\n"))))
 
 
-@lru_cache(1 << 14)
+@lru_cache(1 << 12)
 def _sign(word: str) -> str:
     """The sign of one folded word or mark; x for a word without one."""
     if "@" in word or "://" in word:
@@ -1739,7 +1772,7 @@ def _sign(word: str) -> str:
     return known.get(word) or (known[f"{head}*"] if head else "x")
 
 
-@lru_cache(1 << 14)
+@lru_cache(1 << 12)
 def _signs(chunk: str) -> str:
     """The signs of what stands between two spaces."""
     return _sign(chunk) if chunk.isalpha() else "".join(map(_sign, _READ.findall(chunk)))
@@ -2767,7 +2800,8 @@ SQL_OVERSHOWN = f"""SELECT trace_id FROM injections WHERE trace_id {SQL_IN} GROU
 SQL_USED = """UPDATE injections SET used = 1 WHERE trace_id = :id AND session_id = (
     SELECT session_id FROM injections WHERE trace_id = :id AND at > :since
     ORDER BY session_id = :session DESC, id DESC LIMIT 1)"""
-SQL_COUNTS = "SELECT (SELECT count(*) FROM traces), (SELECT coalesce(sum(n), 0) FROM counts)"
+SQL_COUNTS = """SELECT (SELECT count(*) FROM traces), (SELECT coalesce(sum(n), 0) FROM counts),
+    coalesce((SELECT value FROM db_meta WHERE key = 'forgot'), '')"""
 SQL_FORGOTTEN = """SELECT j.value FROM events, json_tree(data) j WHERE op = 'forget'
     AND (j.path = '$.ids' OR j.fullkey = '$.id')"""
 SQL_LOGS = "SELECT id FROM scopes WHERE log_of > 0"
@@ -3132,12 +3166,15 @@ class Store:
             try:
                 private_folder(folder)
                 sweep(self.folder, folder)
-                held, counted = _copied(self._con, part, SQL_COUNTS)
-                if held != counted and label != REPAIR_COPY:
-                    raise StoreError(f"the copy {part!r} holds {held} traces instead of {counted}; "
-                                     "nothing was changed: run "
-                                     f"{shell_line(self.folder, 'check --repair')}")
-                os.replace(part, final)
+                while not os.path.exists(final):
+                    held, counted, forgot = _copied(self._con, part, SQL_COUNTS)
+                    if held != counted and label != REPAIR_COPY:
+                        raise StoreError(f"the copy {part!r} holds {held} traces instead of "
+                                         f"{counted}; nothing was changed: run "
+                                         f"{shell_line(self.folder, 'check --repair')}")
+                    with self._transaction("BEGIN" if self.read_only else "BEGIN IMMEDIATE"):
+                        if self.meta("forgot") == forgot:   # else it holds what is forgotten by now
+                            os.replace(part, final)
                 with suppress(FileNotFoundError):  # another process thins them as well
                     paths = backup_files(self.folder)
                     for victim in thinned([os.path.getmtime(path) for path in paths], keep):
@@ -3312,21 +3349,27 @@ def sound_copies(folder: str) -> tuple[list[str], list[str]]:
 def _opened_copy(path: str) -> Iterator[sqlite3.Connection]:
     """A copy that was found sound, for reading."""
     file = _file_url(path if can_be_read(path) else os.devnull)
-    try:
-        with closing(sqlite3.connect(f"{file}?mode=ro", uri=True)) as source:
+    with ExitStack() as opened:
+        try:
+            source = opened.enter_context(closing(sqlite3.connect(f"{file}?mode=ro", uri=True)))
             if not _schema_version(source, path) or (
                     source.execute("PRAGMA integrity_check(1)").fetchone()[0] != "ok"):
                 raise StoreDamaged(f"the copy {path!r} is damaged or empty; choose another one")
-            yield source
-    except (*UNREADABLE, OSError) as error:
-        raise StoreError(f"the copy {path!r} can't be used ({error}); choose another") from error
+        except (*UNREADABLE, OSError) as error:
+            raise StoreError(f"the copy {path!r} can't be used ({error}); choose another"
+                             ) from error
+        yield source
 
 
 def sound_copy(path: str, part: str) -> None:
     """Copy a sound backup to `part`; its new epoch makes every process drop its cache."""
     with _opened_copy(path) as source:
-        _copied(source, part,
-                "INSERT OR REPLACE INTO db_meta VALUES('epoch', hex(randomblob(8)))")
+        try:
+            _copied(source, part,
+                    "INSERT OR REPLACE INTO db_meta VALUES('epoch', hex(randomblob(8)))")
+        except (sqlite3.Error, OSError) as error:
+            raise StoreError(f"the copy {path!r} is sound, but {part!r} can't be written "
+                             f"({error}); free space or mend its folder, and try again") from error
 
 
 REPAIR_COPY = "before-repair"
@@ -5358,6 +5401,21 @@ def _reflect(brain: _Brain, rows: Mapping[int, sqlite3.Row], reward: float) -> R
     return Reflection(len(rows), strengths)
 
 
+HOOK_ERRORS = "realmemory-hook-errors.jsonl"    # beside a store that can't be written
+
+
+def journal_failures(store: TraceStore) -> None:
+    """Take in what hooks failed at while the store was locked, and wrote beside it."""
+    beside = os.path.join(store.folder, HOOK_ERRORS)
+    for line in _content(beside).splitlines():
+        with suppress(ValueError, TypeError, KeyError):
+            entry = json.loads(line)
+            at, said = epoch(entry["at"]), str(entry["error"])
+            store.event(at, "hook_error", data={"error": said})
+    with suppress(OSError):
+        os.unlink(beside)
+
+
 READ_KEPT = 400  # ids that a context's ledger and a summary's line hold
 
 
@@ -5608,27 +5666,25 @@ def _is_tools(row: sqlite3.Row) -> bool:
     return row["origin"] == "tool" or "calls" in json.loads(row["meta"] or "{}")
 
 
-def _holding(brain: _Brain, rows: Mapping[int, sqlite3.Row], texts: Mapping[int, Sequence[str]],
-             query: str | None, holders: Mapping[int, set[int]], own: set[int]) -> tuple[
-        dict[int, tuple[sqlite3.Row, str, str | None]], list[int], list[str], list[int], int]:
+def _quotes(texts: Iterable[str], sought: Iterable[str] = ()) -> _Quotes:
+    """What is as short as "ok" and no number is looked for nowhere, unless it is `sought`."""
+    return _Quotes([*(text for text in texts if re.search(r"[^\W_]", text) and (
+        len(text) > 11 or re.search(r"\d", text) and len(text) > 3)), *sought])
+
+
+def _holding(brain: _Brain, rows: Mapping[int, sqlite3.Row], every: _Quotes, quoted: _Quotes,
+             scopes: Iterable[int], holders: Mapping[int, set[int]], own: set[int]) -> tuple[
+        dict[int, tuple[sqlite3.Row, str, str | None]], list[int], dict[int, list[str]], list[int],
+        int]:
     """Where texts stand beside their traces: {id: (row, text and meta without them)} of what tools
     were told and answered and of turns' meta, but for a tool's own text, which one that says it
-    again does not quote; ids, labels of blocks that say it; ids of edits that did; how many traces
-    of other projects do.  What is as short as "ok" and no number is looked for nowhere."""
+    again does not quote; ids; {id: label, and value, description, metadata without them} of blocks
+    that say it; ids of edits that did; how many traces of other projects do."""
     store, copies, telling = brain.store, dict[int, tuple[sqlite3.Row, str, str | None]](), []
-
-    def quotes(ids: Collection[int]) -> _Quotes:
-        return _Quotes([*(text for ident in ids for text in texts[ident] if re.search(
-            r"[^\W_]", text) and (len(text) > 11 or re.search(r"\d", text) and len(text) > 3)),
-            *filter(None, [query])])
-
-    spoken = [ident for ident, row in rows.items() if not _is_tools(row)]
-    every = quotes(rows)
-    quoted = every if len(spoken) == len(rows) else quotes(spoken)
     logs, elsewhere = {row[0] for row in store.rows(SQL_LOGS)}, 0
     owners = {row[0] for row in store.rows(
         f"SELECT coalesce(log_of, id) FROM scopes WHERE id {SQL_IN}",
-        to_json([*{row["scope_id"] for row in rows.values()}]))} | {1}
+        to_json([*{row["scope_id"] for row in rows.values()}, *scopes]))} | {1}
     family = owners | {log for owner in owners if (log := store.log_id(owner))}
     near, others = _near(every, holders, own)
     for other in store.run(_HOLDING, ids=to_json([*rows]), all=others, near=to_json([*near])
@@ -5650,12 +5706,12 @@ def _holding(brain: _Brain, rows: Mapping[int, sqlite3.Row], texts: Mapping[int,
             telling += [other["id"]] * (other["scope_id"] in family)
     telling += [row[0] for row in store.run(_KINDRED, ids=to_json([*rows]),
                                             family=to_json([*family]))]
-    labels = [label for label, *about in store.rows(
-        f"SELECT label, value, description, metadata FROM blocks WHERE scope_id {SQL_IN} "
-        "ORDER BY label", to_json([*owners])) if any(map(every.within, (label, *about)))]
+    blocks = {ident: [label, *map(every.without, about)] for ident, label, *about in store.rows(
+        f"SELECT id, label, value, description, metadata FROM blocks WHERE scope_id {SQL_IN} "
+        "ORDER BY label", to_json([*owners])) if any(map(every.within, (label, *about)))}
     edits = [ident for ident, before in store.rows("SELECT id, before FROM block_edits")
              if every.within(before)]
-    return copies, telling, labels, edits, elsewhere
+    return copies, telling, blocks, edits, elsewhere
 
 
 def _rewrite(store: TraceStore, row: sqlite3.Row, text: str, meta: str | None) -> None:
@@ -5696,6 +5752,7 @@ def _hide(store: TraceStore, rows: Collection[int], gone: set[int]) -> None:
 
 # What named the forgotten stays in db_meta, as fingerprints under a salt of this store: captures
 # and imports pass it by.  What is remembered or said anew is not looked up.
+_SQL_FORGOT = "INSERT OR REPLACE INTO db_meta VALUES('forgot', hex(randomblob(8)))"
 _SQL_SALT = "INSERT OR IGNORE INTO db_meta VALUES('salt', hex(randomblob(16)))"
 _SQL_GONE = f"SELECT key, CAST(value AS REAL) FROM db_meta WHERE key {SQL_IN}"
 _SQL_NOTES = f"""SELECT json_extract(meta, '$.import.in') || char(10) ||
@@ -5713,7 +5770,8 @@ def names_of(one: Any, *texts: str) -> list[str]:
 
 def kept_out(store: TraceStore, names: Sequence[str], at: float | None = None) -> dict[str, float]:
     """When those of some names were forgotten that were; all of them `at` a time that is given."""
-    if names and at is not None:
+    if at is not None:
+        store.run(_SQL_FORGOT)
         store.run(_SQL_SALT)
     if not names or not (salt := store.meta("salt").encode()):
         return {}
@@ -5726,11 +5784,14 @@ def kept_out(store: TraceStore, names: Sequence[str], at: float | None = None) -
     return {keys[key]: then for key, then in store.rows(_SQL_GONE, to_json([*keys]))}
 
 
-def forget_traces(brain: _Brain, rows: Mapping[int, sqlite3.Row],
-                  query: str | None = None) -> tuple[Forgotten, list[int]]:
-    """Remove every copy of traces' texts in this database; also the ids of the traces whose vectors
-    went with them, for they knew of them."""
+def forget_traces(brain: _Brain, rows: Mapping[int, sqlite3.Row], sought: Sequence[str] = (),
+                  scopes: Collection[int] = (), *, cut: bool = False
+                  ) -> tuple[Forgotten, list[int]]:
+    """Remove every copy of traces' texts, and of what else is `sought` in `scopes`, in this
+    database, out of blocks only if `cut`; also the ids of the traces whose vectors went with them,
+    for they knew of them."""
     store, ids, now = brain.store, to_json([*rows]), brain.clock()
+    journal_failures(store)
     texts = {ident: store.wordings(row) for ident, row in rows.items()}
     logs = {log[0] for log in store.rows(SQL_LOGS)}
     turns = {ident: row for ident, row in rows.items() if row["scope_id"] in logs}
@@ -5739,11 +5800,16 @@ def forget_traces(brain: _Brain, rows: Mapping[int, sqlite3.Row],
             bool(ident in turns and row["turn_id"]):])] + [
                 note[0] for note in store.run(_SQL_NOTES, ids=ids)], now)
     own, holders, words = _held_words(store, rows, chain.from_iterable(texts.values()))
-    units, asked = set(words.values()), _Quotes(filter(None, [query]))
+    units, every = set(words.values()), _quotes(chain.from_iterable(texts.values()), sought)
     store.define("tells", lambda cue: cue is not None and (not units.isdisjoint(
-        map(unit_of, content(cue))) or asked.within(cue)))
-    copies, telling, labels, edits, elsewhere = _holding(brain, rows, texts, query, holders,
-                                                         own)
+        map(unit_of, content(cue))) or every.within(cue)))
+    spoken = [ident for ident, row in rows.items() if not _is_tools(row)]
+    copies, telling, blocks, edits, elsewhere = _holding(
+        brain, rows, every, every if len(spoken) == len(rows) else _quotes(
+            chain.from_iterable(texts[ident] for ident in spoken), sought), scopes, holders, own)
+    store.run_many("UPDATE blocks SET value = ?, description = ?, metadata = ? WHERE id = ?", [
+        (*about, ident) for ident, (_, *about) in blocks.items() if cut])
+    labels = [label for label, *_ in blocks.values() if not cut or every.within(label)]
     gone, beside = {*rows, *copies}, set[int]()
     for other, text, _ in [*((row, "", None) for row in rows.values()), *copies.values()]:
         if text != other["text"]:
@@ -5763,7 +5829,8 @@ def forget_traces(brain: _Brain, rows: Mapping[int, sqlite3.Row],
         store.run_many(sql, [{"id": ident} for ident in rows])
     removed = {table: store.run(f"DELETE FROM {table} WHERE {where}", ids=ids).rowcount
                for table, where in _SHOWING.items()}
-    removed |= {"vectors": len(blind), "copies": len(copies), "block_edits": len(edits)}
+    removed |= {"vectors": len(blind), "copies": len(copies), "block_edits": len(edits),
+                "blocks": len(blocks) * cut}
     store.run_many("DELETE FROM block_edits WHERE id = ?", [(edit,) for edit in edits])
     removed["journal"] = store.run("UPDATE events SET data = NULL, trace_id = NULL "
                                    f"WHERE trace_id {_THESE} OR {_ASKED}", ids=ids).rowcount
@@ -5771,7 +5838,8 @@ def forget_traces(brain: _Brain, rows: Mapping[int, sqlite3.Row],
     for other in store.traces(beside - {*rows}).values():
         store.add_pointers(now, "reindex", other["scope_id"], other["id"],
                            store.pointers_of(other))
-    scopes = {row["scope_id"] for row in rows.values()}
+    _unerased(store)
+    scopes = {row["scope_id"] for row in rows.values()} or scopes
     store.event(now, "forget", min(scopes) if len(scopes) == 1 else None, None, {
         "ids": [*rows], "uids": [row["uid"] for row in rows.values()], "units": sorted(units)})
     return Forgotten(
@@ -5780,11 +5848,68 @@ def forget_traces(brain: _Brain, rows: Mapping[int, sqlite3.Row],
             elsewhere > 0)), [other for other in blind if other not in rows]
 
 
+def _unerased(store: TraceStore) -> None:
+    """Note that what was deleted is still to leave the files."""
+    if store.has_fts:  # its terms leave the file with a merge
+        store.run("INSERT INTO heard_terms(heard_terms) VALUES('optimize')")
+    store.set_meta("unerased", 1)
+
+
+def _passages(texts: Iterable[str], now: str) -> list[str]:
+    """What texts said that does not stand `now`: one whole, and its lines of four words or more."""
+    told = dict[str, None]()
+    for text in texts:
+        fresh = [line for line in text.splitlines() if line.strip() and line not in now]
+        told |= dict.fromkeys([*[text] * (len(fresh) == len(text.splitlines())), *(
+            line for line in fresh if len(line.split()) > 3)])
+    return [part for part in told if _quotes([part]).texts]
+
+
+def forget_blocks(brain: _Brain, scope: int, blocks: Iterable[int], texts: Sequence[str],
+                  now: str = "") -> tuple[Forgotten, list[int]]:
+    """Remove what blocks, which say something else `now`, said from where it stands besides; copies
+    of the store will know them by their ids."""
+    kept_out(brain.store, [*names_of(None, *texts), *(f"block {ident}" for ident in blocks)],
+             brain.clock())
+    return forget_traces(brain, {}, _passages(texts, now), [scope])
+
+
+def cut_blocks(store: TraceStore, live: TraceStore) -> tuple[int, list[str], set[int]]:
+    """What blocks of a copy said that was forgotten since leaves them: they say what they say now
+    in the live store, if they are there; how many, what it was, and ids of their scopes."""
+    held = {f"block {ident}": (ident, scope) for ident, scope in store.rows(
+        "SELECT id, scope_id FROM blocks")}
+    with live.reading():
+        gone = kept_out(live, [*held])
+        now = dict(live.run("SELECT id, value FROM blocks").fetchall()) if gone else {}
+    known = kept_out(store, [*gone])        # of a copy that was made since, or rewritten
+    cut = {name: at for name, at in gone.items() if known.get(name) != at}
+    idents = to_json([held[name][0] for name in cut])
+    texts = [row[0] for row in store.rows(_BLOCK_TEXTS, idents)]
+    store.run(f"DELETE FROM block_edits WHERE block_id {SQL_IN}", idents)
+    for name, at in cut.items():
+        ident, _ = held[name]
+        if ident in now:
+            store.run("UPDATE blocks SET value = ? WHERE id = ?", now[ident], ident)
+        else:
+            store.run(_BLOCK_UNTOLD, ident)
+            store.run("DELETE FROM blocks WHERE id = ?", ident)
+        kept_out(store, [name, *names_of(None, *texts)], at)
+    return len(cut), _passages(texts, "\n".join(
+        now.get(held[name][0], "") for name in cut)), {held[name][1] for name in cut}
+
+
+_BLOCK_TEXTS = f"""SELECT t FROM (SELECT id AS i, value AS t FROM blocks UNION ALL
+    SELECT block_id, before FROM block_edits) WHERE i {SQL_IN}"""
+_BLOCK_UNTOLD = """UPDATE events SET data = NULL WHERE op = 'core' AND (scope_id,
+    json_extract(data, '$.label')) = (SELECT scope_id, label FROM blocks WHERE id = ?)"""
+
+
 def forget_chosen(brain: _Brain, named: Mapping[int, sqlite3.Row], what: Selection | None, *,
-                  kept: Collection[int] = (), dry_run: bool = False
-                  ) -> tuple[Forgotten, list[int]]:
-    """`forget_traces` of those named and of those selected, but for some `kept` uids; what a whole
-    scope has besides goes, too.  A dry run only says which."""
+                  live: TraceStore | None = None, kept: Collection[int] = (),
+                  dry_run: bool = False) -> tuple[Forgotten, list[int]]:
+    """`forget_traces` of those named and of those selected, in a copy of a `live` store but for
+    some `kept` uids; what a whole scope has besides goes, too.  A dry run only says which."""
     store, rows, notes = brain.store, dict(named), tuple[str, ...]()
     scopes, found = what.found(store) if what else ([], {})
     spared = {ident for ident, row in found.items() if row["pinned"] and not (what and what.pinned)}
@@ -5798,15 +5923,18 @@ def forget_chosen(brain: _Brain, named: Mapping[int, sqlite3.Row], what: Selecti
         return Forgotten(None, {"traces": len(rows)}, "kept", (), (), labels, tuple(rows),
                          notes), []
     gone, blind = Forgotten(None, {"traces": 0}, "", ()), list[int]()
-    if rows or what and what.query:
-        gone, blind = forget_traces(brain, rows, what.query if what else None)
-        if store.has_fts:  # its terms leave the file with a merge
-            store.run("INSERT INTO heard_terms(heard_terms) VALUES('optimize')")
-    store.set_meta("unerased", 1)
+    cut, said, places = cut_blocks(store, live) if live else (0, list[str](), set[int]())
+    said += [what.query] if what and what.query else []
+    if rows or said:
+        gone, blind = forget_traces(brain, rows, said, places.union(scopes), cut=live is not None)
+    else:
+        _unerased(store)
+    gone = gone._replace(removed={**gone.removed, "blocks": gone.removed.get("blocks", 0) + cut})
     if what and not (what.query or what.origin or what.source_url):
         kept_out(store, [
             *(f"session {row['session_id']}" for row in rows.values() if row["session_id"]),
-            *names_of(None, *(row[n] for row in blocks for n in ("value", "before") if row[n]))],
+            *names_of(None, *(row[n] for row in blocks for n in ("value", "before") if row[n])),
+            *(f"block {row[0]}" for row in blocks)],
                  brain.clock())
     if what and what.everything:
         for scope in scopes:
@@ -6074,7 +6202,8 @@ def _merge(brain: _Brain, rows: Mapping[int, sqlite3.Row]) -> tuple[int, int]:
 
 def _undo(brain: _Brain, sleep_id: int) -> tuple[int, list[str]]:
     store, now, restored, left = brain.store, brain.clock(), 0, list[str]()
-    stay = set[int]()       # what was learned, and changed since: what it superseded stays so
+    # What was learned: retired, so that nothing stays bound to it, or changed since, and to stay,
+    retired, stay = set[int](), set[int]()      # as does what it superseded.
     entry = store.row("SELECT undone_at FROM sleeps WHERE id = ?", sleep_id)
     if entry is None:
         raise NotFound(f"there is no sleep {sleep_id}; dream_log lists them")
@@ -6087,17 +6216,20 @@ def _undo(brain: _Brain, sleep_id: int) -> tuple[int, list[str]]:
                                               sleep_id):
         look, _, undo, _ = _ACTS[act]
         ids, then = [int(part) for part in key.split(">")], json.loads(after)
-        if list(store.row(look, *ids) or ()) == then and (
-                act != "updated" or then[-1] not in stay):
+        if act == "linked" and not retired.isdisjoint(ids) or list(
+                store.row(look, *ids) or ()) == then and (
+                    act != "updated" or then[-1] not in stay):
             if rows := store.traces(ids if act == "worded" else ()):
                 store.drop_traces(rows)         # their pointers are made anew
             store.supersede(undo, [(*json.loads(before), *ids)])
             for ident, row in rows.items():
                 store.add_pointers(now, "reindex", row["scope_id"], ident, store.pointers_of(row))
             restored += 1
+            retired |= {*ids} if act == "learned" else set()
         else:
             left.append(f"{act} {key} was changed since")
             stay |= {*ids} if act == "learned" else set()
+    store.run(f"DELETE FROM links WHERE {_SHOWING['links']}", ids=to_json([*retired]))
     store.run("UPDATE sleeps SET undone_at = ? WHERE id = ?", now, sleep_id)
     store.event(now, "undo", None, None, {"id": sleep_id, "restored": restored, "left": len(left)})
     return restored, left
@@ -6662,15 +6794,7 @@ class Hippocampus(_Brain):
                 return forget_chosen(self, self._rows(ids, "memory_ids"), what, dry_run=True)[0]
         with self.writing():
             gone, blind = forget_chosen(self, self._rows(ids, "memory_ids"), what)
-        gone = self.erased(gone)
-        if backups:
-            failed = self._forget_in_copies(what)
-            gone = gone._replace(backups=tuple(failed), notes=gone.notes + tuple(
-                f"{path!r} still holds it: {why}" for path, why in failed.items()))
-        with suppress(EmbedderMismatch):
-            if blind and (model := self.model()):
-                self._embed_missing(model, among=blind)
-        return gone
+        return self.erased(gone, blind, what, backups=backups)
 
     def not_forgotten(self, memory_ids: int | Iterable[int]) -> tuple[int, ...]:
         """The ids but for those of traces that were forgotten already."""
@@ -6691,7 +6815,7 @@ class Hippocampus(_Brain):
                 with unfinished(path) as part:
                     gone = self._rewritten(path, part, what, uids, kept)
                 if gone.blocks:
-                    failed[path] = f"in {', '.join(gone.blocks)}, which forgetting leaves"
+                    failed[path] = f"in the name of {', '.join(gone.blocks)}"
             except (RealMemoryError, OSError, *UNREADABLE) as error:
                 failed[path] = f"{error}; mend that and go on by " + shell_line(
                     store.folder, "forget --backups --yes") + ", or delete that file"
@@ -6708,7 +6832,8 @@ class Hippocampus(_Brain):
         with type(self)(TraceStore(part, self.config), self.config, self.clock) as copy:
             with copy.writing():
                 rows = copy.store.rows(SQL_UIDS, to_json([*uids]))
-                gone = forget_chosen(copy, {row["id"]: row for row in rows}, what, kept=kept)[0]
+                gone = forget_chosen(copy, {row["id"]: row for row in rows}, what,
+                                     live=self.store, kept=kept)[0]
             if not copy.store.checkpoint(vacuum=True) or copy.check():
                 raise StoreError("what was left of it is not sound")
             copy.store.run("PRAGMA journal_mode = DELETE")
@@ -6720,17 +6845,26 @@ class Hippocampus(_Brain):
             remove(f"{path}-wal")   # of a store that was set aside
         return gone
 
-    def erased(self, gone: Forgotten) -> Forgotten:
-        """What was deleted leaves pages and WAL, too; whether it did, and the copies that hold
-        it."""
+    def erased(self, gone: Forgotten, blind: Collection[int] = (), what: Selection | None = None,
+               *, backups: bool = False) -> Forgotten:
+        """What was deleted leaves pages and WAL, and with `backups` the copies, too; whether it
+        did, and the copies that hold it.  Traces that went `blind` get their vectors anew."""
         store = self.store
         sweep(store.folder, os.path.join(store.folder, "backups"))
         done = store.checkpoint(vacuum=True)
         with suppress(StoreError), store.writing(timeout_s=0.0):
             store.set_meta("unerased", int(not done))
         notes = gone.notes if done else (*gone.notes, _PENDING)
-        return gone._replace(wal="erased" if done else "pending", notes=notes, backups=(
+        gone = gone._replace(wal="erased" if done else "pending", notes=notes, backups=(
             *kept_copies(store.folder), *filter(os.path.isdir, [store.replicated])))
+        if backups:
+            failed = self._forget_in_copies(what)
+            gone = gone._replace(backups=tuple(failed), notes=gone.notes + tuple(
+                f"{path!r} still holds it: {why}" for path, why in failed.items()))
+        with suppress(EmbedderMismatch):
+            if blind and (model := self.model()):
+                self._embed_missing(model, among=blind)
+        return gone
 
     def pin(self, memory_id: int, pinned: bool = True) -> Item:
         """Pin a trace (always in the brief, never fading) or unpin it."""
@@ -7135,11 +7269,12 @@ def verdict_text(result: WriteResult) -> str:
     known = "Known already: reinforced" if d.action == "reinforce" else "Stored as"
     head = f"{known} #{result.memory_id}"
     if d.action == "link" and d.target_id is not None:
-        head += f", linked to #{d.target_id}"
+        head += f" beside #{d.target_id}, which it is linked to"
         if kind := {"update": "an update", "contradiction": "a contradiction"}.get(d.relation):
             head += (f". It looks like {kind} of #{d.target_id}: if that one no longer holds, "
                      f"revise #{d.target_id} with this same text")
-    return f"{head} ({d.relation}, novelty {d.novelty:.2f}: {one_line(d.reason, 200)})."
+    reason = one_line(d.reason, 200).replace(" differs: ", " differs, new / known: ")
+    return f"{head} ({d.relation}, novelty {d.novelty:.2f}: {reason})."
 
 
 def dreams_text(dreams: Sequence[Dream]) -> str:
@@ -7255,6 +7390,7 @@ _SAVE_BLOCK = """INSERT INTO blocks VALUES(NULL, ?, ?, ?, ?, ?, ?, ?) ON CONFLIC
     read_only = excluded.read_only, metadata = excluded.metadata"""
 _EDITS = """FROM block_edits WHERE block_id = (
     SELECT id FROM blocks WHERE scope_id = ? AND label = ?)"""
+_BLOCK_IDS = f"SELECT id FROM blocks WHERE scope_id = ? AND label {SQL_IN}"
 _BLOCK = """SELECT label, value, description, "limit", read_only, metadata, s.name AS scope, b.id
     FROM blocks b JOIN scopes s ON s.id = b.scope_id
     WHERE scope_id = ? AND (label GLOB '/memories/*') = ?"""     # the memory tool's files: true
@@ -7403,13 +7539,17 @@ class CoreMemory:
             return [row["before"] for row in store.rows(
                 f"SELECT before {_EDITS} ORDER BY id", store.scope_id(self[label].scope), label)]
 
-    def forget(self, label: str) -> Forgotten:
-        """Remove the earlier values of a block for good; what it says now stays."""
+    def forget(self, label: str, *, backups: bool = False) -> Forgotten:
+        """Remove the earlier values of a block for good, with `backups` from the copies, too; what
+        it says now stays."""
         with self.hippo.writing():
-            texts, store = self.edits(label), self.hippo.store
-            store.run(f"DELETE {_EDITS}", store.scope_id(self[label].scope), label)
-            kept_out(store, names_of(None, *texts), self.hippo.clock())
-        return self.hippo.erased(Forgotten(None, {"block_edits": len(texts)}, "", ()))
+            block, texts, store = self[label], self.edits(label), self.hippo.store
+            scope = store.scope_id(block.scope) or 1
+            edits = store.run(f"DELETE {_EDITS}", scope, label).rowcount
+            gone, blind = forget_blocks(self.hippo, scope, [row[0] for row in store.rows(
+                _BLOCK_IDS, scope, to_json([label]))], texts, block.value)
+            gone.removed["block_edits"] += edits
+        return self.hippo.erased(gone, blind, backups=backups)
 
     def _write(self, label: str, change: Callable[[Block], Block], expected: str | None = None, *,
                model: bool = False, made: bool = False, trusted: bool = False) -> Block:
@@ -8277,7 +8417,8 @@ def _cmd_forget(desk: Desk, given: Mapping[str, Any]) -> Answer:
     kept = f"; copies that still hold it: {', '.join(gone.backups)}" if gone.backups else ""
     kept += " (add --backups to rewrite them)" * bool(gone.backups and not given.get("backups"))
     left = ", ".join([*(f"#{other}" for other in gone.left), *gone.blocks])
-    kept += f"; still there, and may tell of it: {left}" * bool(left)
+    kept += (f"; not removed, for it may say the same or come from it: {left}: look at each, and "
+             "forget or edit what tells of it") * bool(left)
     return Answer(gone, f"{what} is forgotten: {_pairs(gone.removed)}; WAL {gone.wal}{kept}"
                   + "".join(f"; {note}" for note in gone.notes))
 
@@ -8864,22 +9005,29 @@ class MemoryFiles:
         self._move(old, old_path, new)          # the new folders stay, also where it fails
         return f"Successfully renamed {old_path} to {new_path}"
 
-    def forget(self, path: str) -> Forgotten:
-        """Remove a file, or a folder with all in it, deleted or not, for good with all versions."""
+    def forget(self, path: str, *, backups: bool = False) -> Forgotten:
+        """Remove a file, or a folder with all it holds, and all versions for good, also of what was
+        deleted or came to stand there under another name; with `backups` from the copies, too."""
         at = _file_path(path)
         with self.hippo.writing():
             store, blocks = self.hippo.store, self.kept.blocks()
-            labels = to_json([label for label in blocks if f"{label}/".startswith(f"{at}/")])
-            scope = store.scope_id(self.kept.scope)
-            texts = [row[0] for row in store.rows(_VERSIONS, scope=scope, labels=labels)]
-            kept_out(store, names_of(None, *texts), self.hippo.clock())
-            removed = {"blocks": store.run(f"DELETE FROM blocks WHERE scope_id = ? AND label "
-                                           f"{SQL_IN}", scope, labels).rowcount}
-            _require(removed["blocks"] > 0, f"The path {path} never existed")
-            removed["journal"] = store.run(
-                "UPDATE events SET data = NULL WHERE op = 'core' AND scope_id = ? AND "
-                f"json_extract(data, '$.label') {SQL_IN}", scope, labels).rowcount
-        return self.hippo.erased(Forgotten(None, removed, "", ()))
+            scope, texts, more = store.scope_id(self.kept.scope) or 1, list[str](), {
+                label for label in blocks if f"{label}/".startswith(f"{at}/")}
+            _require(bool(more), f"The path {path} never existed")
+            names = set[str]()
+            while more:
+                names |= more
+                texts = [row[0] for row in store.rows(_VERSIONS, scope=scope,
+                                                      labels=to_json([*names]))]
+                more = {label for label, block in blocks.items() if block.metadata and block.value
+                        and block.value in texts}.difference(names)
+            labels = to_json([*names])
+            ids = [row[0] for row in store.rows(_BLOCK_IDS, scope, labels)]
+            store.run_many(_BLOCK_UNTOLD, [(ident,) for ident in ids])
+            store.run_many("DELETE FROM blocks WHERE id = ?", [(ident,) for ident in ids])
+            gone, blind = forget_blocks(self.hippo, scope, ids, texts)
+            gone.removed["blocks"] = len(ids)
+        return self.hippo.erased(gone, blind, backups=backups)
 
     def _there(self, blocks: Mapping[str, Block], at: str, path: str,
                hint: str = ". Please provide a valid path.") -> Block | None:
@@ -9268,7 +9416,6 @@ def skill_text(runtime: str = "python") -> str:
 # for 89 % of the others (bench.py hooks).  `injections` is the ledger of what was shown, and used.
 
 EVENTS = ("start", "prompt", "stop", "compact")
-HOOK_ERRORS = "realmemory-hook-errors.jsonl"    # beside a store that can't be written
 AGAIN_S = 10.0                      # within which the same event is a second firing
 TURN_CHARS = 20_000                 # kept of a captured turn
 TAIL_BYTES = {"stop": 1 << 18, "compact": 1 << 24}     # of a transcript that hooks read
@@ -9688,16 +9835,8 @@ class _Hook:
         return json.dumps(answer, ensure_ascii=False) if answer else self.row.silence
 
     def _failures(self) -> str:
-        """What hooks and sleeps failed at since this was last asked; with what they wrote beside a
-        store that was locked, which is journalled now."""
-        beside = os.path.join(self.store.folder, HOOK_ERRORS)
-        for line in _content(beside).splitlines():
-            with suppress(ValueError, TypeError, KeyError):
-                entry = json.loads(line)
-                at, said = epoch(entry["at"]), str(entry["error"])
-                self.store.event(at, "hook_error", data={"error": said})
-        with suppress(OSError):
-            os.unlink(beside)
+        """What hooks and sleeps failed at since this was last asked."""
+        journal_failures(self.store)
         rows = self.store.rows("SELECT seq, at, json_extract(data, '$.error') AS error FROM events "
                                "WHERE op = 'hook_error' AND seq > ? ORDER BY seq",
                                self.store.mark("failures_told"))
