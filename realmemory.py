@@ -726,8 +726,8 @@ class FastEmbedProvider:
                 if self.model_path or os.environ.get("HF_HUB_OFFLINE") or not self.download:
                     raise ModelMissing(
                         f"embedding model {self.model} is unavailable: nothing usable in "
-                        f"{self.model_path or self.cache_dir} ({_shown(str(error), 120)}); "
-                        "`realmemory reembed` fetches it") from error
+                        f"{self.model_path or self.cache_dir} ({_shown(str(error), 120)})"
+                    ) from error
         return self._loaded
 
     @property
@@ -2808,7 +2808,9 @@ _FAILURES: tuple[tuple[str, type[StoreError], str], ...] = (
      StoreDamaged, "it is damaged and was left as it is"),
     ("locked|busy", StoreError, "another process kept it locked; try again"),
     ("full|I/O", StoreError,
-     "the disk is full or failing; nothing is half done: free space and try again"))
+     "the disk is full or failing; nothing is half done: free space and try again"),
+    ("no such module", StoreError, f"SQLite {sqlite3.sqlite_version} of this Python "
+     f"({sys.executable}) has no FTS5, which it needs; take another Python"))
 UNREADABLE = (sqlite3.Error, UnicodeDecodeError)  # it quotes a spoilt schema in its message
 # Only a folder without other things is closed to others: who opens "/" or "/tmp" breaks no system.
 _OWN_NAME = Regex(r"\.|memory\.db|realmemory-|(?:backups|namespaces|clients(?:\.json)?"
@@ -2900,9 +2902,10 @@ class Store:
         if not plain and os.name != "nt" and mode & 0o1002 == 0o002:
             raise UnsafeStore(f"{path!r} can be changed by all; chmod 700 it, or give another")
         if plain and status.st_nlink > 1:       # SQLite would keep a WAL for each name
-            raise StoreDamaged(f"{path!r} is amid a repair, or one that was ended: `realmemory "
-                               "check --repair` goes on with it") if _kept(path) != path else (
-                UnsafeStore(f"{path!r} has a second name, a hard link; put a copy in its place"))
+            raise UnsafeStore(f"{path!r} has a second name, a hard link; put a copy in its place"
+                              ) if _kept(path) == path else StoreDamaged(
+                f"{path!r} is amid a repair, or one that was ended",
+                f"{shell_line(self.folder, 'check --repair')} goes on with it")
         if plain and not self.read_only and mode & 0o077 and status.st_uid == me:
             os.chmod(path, mode & 0o700)
 
@@ -2920,8 +2923,13 @@ class Store:
             raise ReadOnly(f"{self.path!r} has schema {version} and can't be brought to "
                            f"{SCHEMA_VERSION} where it can't be written; open it once with write "
                            "permission")
-        self.has_fts = self.row("SELECT 1 FROM sqlite_master WHERE name = 'heard_terms' "
-                                f"AND EXISTS({SQL_FTS5})") is not None
+        self.has_fts = self._has_fts5() and self.row(
+            "SELECT 1 FROM sqlite_master WHERE name = 'heard_terms'") is not None
+
+    def _has_fts5(self) -> bool:
+        with suppress(sqlite3.OperationalError):    # that asks for the module by its name
+            return self.row(SQL_FTS5) is not None
+        return False
 
     def _set_wal(self) -> None:
         give_up = time.monotonic() + self.timeout_s
@@ -2941,13 +2949,18 @@ class Store:
                 self.backup(f"before-schema-{SCHEMA_VERSION}", keep=0)
             steps = [MIGRATIONS.get(v, "") for v in range(version + 1, SCHEMA_VERSION + 1)] if (
                 version) else [SCHEMA]
-            if version < 2 and self.row(SQL_FTS5):
+            if version < 2 and self._has_fts5():
                 steps += ["DROP TABLE IF EXISTS trace_terms;", FTS_SCHEMA]
             buffer = ""
             for part in ";".join(steps).split(";"):  # executescript would commit
                 buffer += part + ";"
                 if sqlite3.complete_statement(buffer):
-                    self.run(buffer)
+                    try:
+                        self.run(buffer)
+                    except sqlite3.DatabaseError as error:      # all works by votes alone
+                        if buffer.strip(";\n") != FTS_SCHEMA or not re.search(
+                                "no such module|not authorized", str(error)):
+                            raise
                     buffer = ""
             self.converge()
             if not version:
@@ -3025,11 +3038,10 @@ class Store:
             error = sqlite3.DatabaseError(f"malformed value: {error}")
         for needles, kind, words in _FAILURES:
             if re.search(needles, str(error)):
-                what, copies = f"{self.path!r}: {words} ({error})", backup_files(self.folder)
-                return kind(what) if kind is not StoreDamaged else kind(what, (
-                    f"the newest copy (not looked into) is {copies[-1]!r}" if copies else
-                    "there is no copy in backups/")
-                    + f": {shell_line(self.folder, 'check --repair')} says what can be had back")
+                what = f"{self.path!r}: {words} ({error})"
+                return kind(what) if kind is not StoreDamaged else kind(
+                    what, f"{newest_copy(self.folder)}: "
+                    f"{shell_line(self.folder, 'check --repair')} says what can be had back")
         return StoreError(f"{self.path!r}: {error}")
 
     @contextmanager
@@ -3399,6 +3411,25 @@ def sound_copies(folder: str) -> tuple[list[str], list[str]]:
     return sound, bad
 
 
+def newest_copy(folder: str) -> str:
+    """Which copy of a store is the newest sound one, as far as that can be seen in LOOK_S."""
+    give_up = time.monotonic() + LOOK_S
+    for path in reversed(copies := backup_files(folder)):
+        with suppress(*UNREADABLE, StoreError), closing(sqlite3.connect(
+                f"{_file_url(path)}?mode=ro", uri=True)) as con:
+            con.set_progress_handler(lambda: time.monotonic() > give_up, 10_000)
+            if _schema_version(con, path) and con.execute(
+                    "PRAGMA quick_check(1)").fetchone()[0] == "ok":
+                return f"the newest sound copy is {path!r}"
+        if time.monotonic() > give_up:
+            return f"the newest copy (not looked through) is {path!r}"
+    return f"none of the {len(copies)} copies in backups/ is sound" if copies else (
+        "there is no copy in backups/")
+
+
+LOOK_S = 0.3                        # a hook may be waiting
+
+
 @contextmanager
 def _opened_copy(path: str) -> Iterator[sqlite3.Connection]:
     """A copy that was found sound, for reading."""
@@ -3623,6 +3654,12 @@ def to_json(value: object) -> str:
 def _json_or_null(value: object) -> str | None:
     """What a column of tags or meta holds: NULL for nothing."""
     return to_json(value) if value else None
+
+
+def listed_in(meta: Mapping[str, Any], name: str, kind: type) -> list[Any]:
+    """What a trace's meta, which may be anything, lists under a name."""
+    told = meta.get(name)
+    return [one for one in told if type(one) is kind] if isinstance(told, list) else []
 
 
 class TraceStore(Store):
@@ -4199,7 +4236,7 @@ class _Brain:
                     raise ModelMissing("a hook loads no model")
                 self.embedder.load()
         except ModelMissing as error:
-            self.turned_off = str(error)
+            self.turned_off = f"{error}; then {shell_line(self.store.folder, 'reembed')}"
             return None
         return None if isinstance(self.embedder, HashingEmbedder) else self.embedder
 
@@ -4555,7 +4592,7 @@ def draft_of(brain: _Brain, text: Any = None, *, kind: str = "episodic",
         brain, model, text, named["speaker"], session_id, scope, logged)
     notes = [f"redacted: {', '.join(secrets)}"] if secrets else []
     notes += [f"quarantined: {doubt}"] if doubt else []
-    notes += [f"stored without a vector (`realmemory reembed` makes it): {brain.turned_off}"] if (
+    notes += [f"stored without a vector: {brain.turned_off}"] if (
         brain.turned_off) else []
     source, hashed = cited_file(named["source_url"]) if named["source_url"] else (None, None)
     if source and source.startswith("file:") and hashed is None:
@@ -5200,12 +5237,6 @@ def retention_of(row: sqlite3.Row, now: float, days: Sequence[int], config: Memo
     return round(retention(row["strength"], age, tau), 4)
 
 
-def listed_in(meta: Mapping[str, Any], name: str, kind: type) -> list[Any]:
-    """What a trace's meta, which may be anything, lists under a name."""
-    told = meta.get(name)
-    return [one for one in told if type(one) is kind] if isinstance(told, list) else []
-
-
 def _citation(row: sqlite3.Row, meta: Mapping[str, Any]) -> str:
     """Where a trace was said, what became of the file that it cites, and what else says it: where
     it was said again, and the traces that were merged into it (that it was learned from the first
@@ -5214,7 +5245,7 @@ def _citation(row: sqlite3.Row, meta: Mapping[str, Any]) -> str:
     if url := row["source_url"]:
         state = f" ({file_state(url, row['source_hash'])})" if url.startswith("file:") else ""
         place.append(url + state)
-    place += [f"#{i}" for i in listed_in(meta, "sources", int)[bool(row["turn_id"]):]]
+    place += [f"also #{i}" for i in listed_in(meta, "sources", int)[bool(row["turn_id"]):]]
     return ", ".join([*place, *listed_in(meta, "source_urls", str)]) or "source unknown"
 
 
@@ -5532,8 +5563,8 @@ def uncite(store: TraceStore, ids: Collection[int]) -> None:
 
 
 _PENDING = ("erasure is pending: another process (a reader, a writer, Litestream) keeps an older "
-            "state of the store in memory.db-wal, or the disk is full; after that `realmemory "
-            "sleep` or the next forget erases it")
+            "state of the store in memory.db-wal, or the disk is full; after that the next "
+            "forget erases it, or ")
 _NO_TRACES = "NOT EXISTS(SELECT 1 FROM traces WHERE scope_id = :scope)"
 _OF_SCOPE = (  # what else a project is
     *(f"DELETE FROM {table} WHERE scope_id = :scope" for table in (
@@ -6902,7 +6933,8 @@ class Hippocampus(_Brain):
             if owed if done else owed < 2:
                 with store.writing(timeout_s=0.0):
                     store.set_meta("unerased", 0 if done else 2)
-        notes = gone.notes if done else (*gone.notes, _PENDING)
+        notes = gone.notes if done else (*gone.notes, _PENDING + shell_line(
+            self.store.folder, "sleep"))
         return gone._replace(wal="erased" if done else "pending", notes=notes, backups=(
             *kept_copies(store.folder), *filter(os.path.isdir, [store.replicated])))
 
@@ -7110,8 +7142,9 @@ class Hippocampus(_Brain):
         with _set_aside(self.store) as store, store.reading():
             problems, here = problems_told(_problems(store)), store.rows(_REACHED)[0]
         return problems + [
-            f"{path!r} has later changes: those in a lost memory.db-wal are gone; `realmemory "
-            "restore newest --yes` brings these back" for path in copies[:1]
+            f"{path!r} has later changes: those in a lost memory.db-wal are gone; "
+            f"{shell_line(self.store.folder, 'restore newest --yes')} brings these back"
+            for path in copies[:1]
             for epoch, last in _in_copy(path, _REACHED)     # a restore begins another epoch
             if epoch == here[0] and last > here[1]] + bad
 
@@ -7352,7 +7385,7 @@ def dreams_text(dreams: Sequence[Dream]) -> str:
         lines += [f"  - {one_line(change, 180)}" for change in shown]
         more = len(dream.changes) - len(shown)
         lines += [f"  - and {more} more"] * bool(more)
-    return "\n".join(lines) or "No sleep yet: `realmemory sleep` consolidates what was written."
+    return "\n".join(lines) or "No sleep yet: one consolidates what was written."
 
 
 # --- what is a command and a tool alike ---
@@ -7428,7 +7461,8 @@ def _cmd_introspect(desk: Desk, _given: Mapping[str, Any]) -> Answer:
         f"SQLite {about['sqlite']}, FTS5 {'on' if about['fts5'] else 'missing: votes alone'}, "
         f"schema {about['schema']}, {about['backups']} copies",
         *[f"keyword mode: {about['keyword_mode']}"] * bool(about["keyword_mode"]),
-        *[f"{about['vectors_owed']} traces lack a vector; `realmemory reembed` makes them"] * bool(
+        *[f"{about['vectors_owed']} traces lack a vector; "
+          f"{shell_line(desk.hippo.store.folder, 'reembed')} makes them"] * bool(
             about["vectors_owed"])]))
 
 
@@ -11400,7 +11434,7 @@ def rename_project(hippo: Hippocampus, old: str, new: str) -> bool:
     after a copy.  Aliases, conversations, blocks and votes follow."""
     store, name = hippo.store, clean(new).strip() if scope_key(new) else ""
     _require(GLOBAL not in (scope_key(old), scope_key(new)), "global is no project; move single "
-             "traces there: `realmemory move ID --to global`")
+             f"traces there: {shell_line(store.folder, 'move ID --to global')}")
     with hippo.writing():
         source, target = store.scope_id(old), store.scope_id(new)
         if source is None:
@@ -12352,8 +12386,8 @@ def _of_brain(hippo: Hippocampus) -> Iterator[Finding]:
     except EmbedderMismatch as error:
         off = str(error)
     yield _finding("embedder", off or store.embedder, (
-        off, "problem", "words only until then: pip install 'realmemory[local]'; once "
-        "online `realmemory serve --embedder local`, or set REALMEMORY_MODEL_PATH"))
+        off, "problem", "words only until then: pip install 'realmemory[local]'; once online "
+        f"{shell_line(store.folder, 'reembed')}, or set REALMEMORY_MODEL_PATH"))
 
 
 def _canary() -> Finding:
@@ -12375,13 +12409,13 @@ def _canary() -> Finding:
                     "or was lost", (not fine, "problem", "don't use it; report this output"))
 
 
-def _client(row: Mapping[str, Any]) -> Finding:
+def _client(row: Mapping[str, Any], folder: str) -> Finding:
     """How a client is wired, as a row of `client_states` says."""
     user, project = row["user"], row["project"]
     return _finding(row["title"], f"user: {user}, project: {project}", (
         "unreadable" in user + project, "problem", "mend that file"), (
         not {user, project} <= {"wired", "not wired"} or user == project == "not wired", "note",
-        f"`realmemory install {row['client']}`"))
+        shell_line(folder, f"install {row['client']}")))
 
 
 def findings(folder: str, environ: Mapping[str, str],
@@ -12389,7 +12423,7 @@ def findings(folder: str, environ: Mapping[str, str],
     """All that the doctor finds about this machine, the store in a folder, and those clients that
     are on this machine or wired."""
     return [*_on_machine(environ), *_in_store(folder), _canary(), *(
-        _client(row) for row in clients
+        _client(row, folder) for row in clients
         if row["found"] or {row["user"], row["project"]} != {"not wired"})]
 
 
@@ -12800,12 +12834,12 @@ def _cmd_serve(call: _Call) -> Answer:
     elif call.options.sdk:
         serve_sdk(call.open, tools)
     else:
-        wire = os.fdopen(os.dup(1), "wb")
-        os.dup2(2, 1)                   # a stray print must not reach the wire
-        source = os.fdopen(os.dup(0), "rb")
-        with open(os.devnull, "rb") as null:
-            os.dup2(null.fileno(), 0)   # nor may a child read it
-        McpServer(call.open, tools).serve(source, wire)
+        with suppress(BrokenPipeError), os.fdopen(os.dup(1), "wb") as wire, os.fdopen(
+                os.dup(0), "rb") as source:
+            os.dup2(2, 1)               # a stray print must not reach the wire
+            with open(os.devnull, "rb") as null:
+                os.dup2(null.fileno(), 0)   # nor may a child read it
+            McpServer(call.open, tools).serve(source, wire)
     return Answer(None, "")
 
 
