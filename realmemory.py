@@ -2946,7 +2946,7 @@ class Store:
         with self._transaction():  # another process may have been first
             version = _schema_version(self._con, self.path)
             if 0 < version < SCHEMA_VERSION:
-                self.backup(f"before-schema-{SCHEMA_VERSION}", keep=0)
+                self.backup(f"before-schema-{SCHEMA_VERSION}", keep=0, locked=True)
             steps = [MIGRATIONS.get(v, "") for v in range(version + 1, SCHEMA_VERSION + 1)] if (
                 version) else [SCHEMA]
             if version < 2 and self._has_fts5():
@@ -3149,11 +3149,12 @@ class Store:
 
     # --- copies ---
 
-    def backup(self, label: str, keep: int) -> str:
+    def backup(self, label: str, keep: int, *, locked: bool = False) -> str:
         """A self-contained copy in <store>/backups, opened and counted; its path.
 
-        At most `keep` copies stay (0: no limit), see `thinned`.  Raises StoreError, and leaves no
-        half copy, where it fails.
+        While this connection holds the lock (`locked`), SQLite lets only another one be copied,
+        which sees what was committed before.  At most `keep` copies stay (0: no limit), see
+        `thinned`.  Raises StoreError, and leaves no half copy, where it fails.
         """
         folder = os.path.join(self.folder, "backups")
         final = os.path.join(folder, f"memory-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}-{label}.db")
@@ -3162,7 +3163,9 @@ class Store:
             try:
                 private_folder(folder)
                 sweep(self.folder, folder)
-                held, counted = _copied(self._con, part, SQL_COUNTS)
+                with closing(sqlite3.connect(f"{_file_url(self.path)}?mode=ro", uri=True)
+                             ) if locked else nullcontext(self._con) as source:
+                    held, counted = _copied(source, part, SQL_COUNTS)
                 if held != counted and label != REPAIR_COPY:
                     raise StoreError(f"the copy {part!r} holds {held} traces instead of {counted}; "
                                      "nothing was changed: run "
@@ -3189,8 +3192,7 @@ class Store:
             if status in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):  # it would wait for ever
                 raise sqlite3.OperationalError("database is locked")
             if status == sqlite3.SQLITE_OK and not safety:  # from the first on no one else writes
-                with closing(Store(self.folder, read_only=True)) as before:
-                    safety.append(before.backup("before-restore", 0))
+                safety.append(self.backup("before-restore", 0, locked=True))
 
         with self._alone():
             try:
@@ -11441,7 +11443,7 @@ def rename_project(hippo: Hippocampus, old: str, new: str) -> bool:
             raise NotFound(f"there is no project {old!r}; see {shell_line(store.folder, 'scopes')}")
         merged = target not in (None, source)
         if merged and target:
-            store.backup("before-merge", hippo.config.backups_keep)
+            store.backup("before-merge", hippo.config.backups_keep, locked=True)
             log = store.log_id(source)
             logs = [(log, store.log_id(target, create=True))] if log else []
             for part, whole in [*logs, (source, target)]:

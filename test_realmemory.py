@@ -3799,8 +3799,8 @@ def test_nothing_is_written_between_a_restore_and_the_copy_of_what_was_there(hip
     copy, make, tried = hippo.backup(), rm.Store.backup, []
     put(hippo, *(f"Fog is expected at pier {n}" for n in range(40)))
 
-    def backup(store, label, keep):
-        path = make(store, label, keep)
+    def backup(store, label, keep, **how):
+        path = make(store, label, keep, **how)
         with closing(sqlite3.connect(alone / "memory.db", timeout=0)) as other:
             with pytest.raises(sqlite3.OperationalError, match="locked"):
                 other.execute("BEGIN IMMEDIATE")
@@ -5461,7 +5461,7 @@ def test_a_merged_trace_cites_all_that_said_it_and_each_can_be_seen(hippo, cli):
                      for text, url in zip(("At nine the ferry departs", "The ferry is off at nine"),
                                           urls[2:], strict=True))
     kept, inner = hippo.merge([first, second])
-    kept, outer = hippo.merge([kept, third])
+    kept, _ = hippo.merge([kept, third])
     assert kept == first and hippo.get(kept).citation == (
         f"{urls[0]}, also #{second}, also #{third}, {urls[1]}")
     item, = hippo.recall("when does the ferry leave?").items
@@ -8084,6 +8084,26 @@ def test_a_hook_reads_its_folder_and_never_waits_for_an_open_pipe(hippo, tmp_pat
         assert waiting.wait(5) == 0 and b"Kelp" in waiting.stdout.read()
 
 
+def test_every_command_that_is_named_as_a_way_out_names_its_store():
+    source = MODULE.read_text(encoding="utf-8")
+    assert re.findall(r"`realmemory (?!\{f'--path)[^`]*", source) == []
+
+
+@pytest.mark.parametrize("line", ["serve", "hook stop --strict", "hook start --strict", "sleep",
+                                  "import codex {place}", "restore newest --yes", "doctor"])
+def test_no_file_and_no_process_is_left_open(line, hippo, alone, tmp_path):
+    put(hippo, "Rye is sown late")
+    hippo.backup()
+    hippo.close()
+    file_of(tmp_path, "s/x.jsonl", json.dumps({
+        "type": "user", "sessionId": "s", "message": {"role": "user", "content": "I use tabs"}}))
+    given_ = ({"jsonrpc": "2.0", "id": 1, "method": "ping"} if line == "serve" else
+              {"session_id": "s", "prompt": "when is rye sown?", "responseText": "Late"})
+    ran = python(*line.format(place=tmp_path / "s").split(), stdin=json.dumps(given_).encode(),
+                 flags=("-X", "dev", "-W", "always::ResourceWarning"))
+    assert ran.err == "" and ran.code == (line == "doctor" and "problem  " in ran.out)
+
+
 def test_nothing_waits_for_a_pipe_in_the_place_of_a_file(hippo, alone, tmp_path):
     ident, = put(hippo, "The canary is called Quillfeather")
     hippo.backup()
@@ -9378,6 +9398,17 @@ def test_a_real_browser_shows_the_page_and_runs_nothing_of_it(hippo, clock, tmp_
     assert (tmp_path / "r.png").stat().st_size > 20_000
 
 
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/zero")],
+                         ids=["a pipe", "a folder", "a device"])
+def test_a_client_file_that_is_no_plain_file_is_refused(make, cli, tmp_path):
+    (tmp_path / "home/.codex").mkdir(parents=True)
+    make(tmp_path / "home/.codex/config.toml")
+    ran = cli("install", "codex")
+    assert ran.code == 1 and "config.toml" in ran.err.replace("/dev/zero", "config.toml")
+    assert "no plain file" in ran.err and not (tmp_path / "home/.codex/hooks.json").exists()
+    assert "unreadable (it is no plain file)" in cli("install").out
+
+
 # === 34. Doctor ===
 
 def told_by(cli, *argv):
@@ -10367,6 +10398,31 @@ def test_what_a_page_said_is_no_feedback_of_the_user_in_claudes_memory(hippo, tm
     told = "".join(p.read_text() for p in sorted((tmp_path / "mem").iterdir()))
     assert "skip-checks" not in told and told.count("from web: The quay") == 3
     assert "verse" in told and "from user" not in told
+
+
+def test_a_project_that_another_process_makes_meanwhile_is_merged_into(hippo, alone, monkeypatch):
+    put(hippo, "The crane lifts 8 tons", scope="yard")
+    writing = hippo.writing
+
+    def after_the_other():
+        monkeypatch.undo()
+        with Hippocampus.open(alone) as other:
+            put(other, "The pier is of stone", scope="pier")
+        return writing()
+
+    monkeypatch.setattr(hippo, "writing", after_the_other)
+    assert rm.rename_project(hippo, "yard", "pier") is True
+    assert len(hippo.traces(scope="pier")) == 2 and hippo.check() == []
+    assert [path for path in copies(alone) if "before-merge" in path]
+
+
+def test_the_help_of_import_and_export_lists_the_formats_that_each_takes(capsys):
+    listed = {}
+    for command in ("import", "export"):
+        assert main([command, "--help"]) == 0
+        listed[command] = re.search(r"--format \{([^}]+)\}", capsys.readouterr().out)[1].split(",")
+    assert listed["import"] == [*rm.FORMATS] and "mem0" not in listed["export"]
+    assert set(listed["export"]) == {"realmemory", "mcp", "letta", "claude"}
 
 
 def test_a_merged_project_takes_its_showings_along(cli, fire, alone):
