@@ -4153,6 +4153,21 @@ def _normal_remote(url: str) -> str:
 # === 17. A brain ==================================================================================
 # What writing, recalling and sleeping share: store, settings, clock, embedder, journal buffer.
 
+HOOK_ERRORS = "realmemory-hook-errors.jsonl"    # beside a store that can't be written
+
+
+def journal_failures(store: TraceStore) -> None:
+    """Take what hooks wrote beside a store that was locked into its journal."""
+    beside = os.path.join(store.folder, HOOK_ERRORS)
+    for line in _content(beside).splitlines():
+        with suppress(ValueError, TypeError, KeyError):
+            entry = json.loads(line)
+            at, said = epoch(entry["at"]), str(entry["error"])
+            store.event(at, "hook_error", data={"error": said})
+    with suppress(OSError):
+        os.unlink(beside)
+
+
 class _Brain:
     """An open brain without its verbs."""
 
@@ -5899,6 +5914,7 @@ def forget_traces(brain: _Brain, rows: Mapping[int, sqlite3.Row],
     """Remove every copy of traces' texts in this database; also the ids of the traces whose vectors
     went with them, for they knew of them, and what no byte may stay of."""
     store, ids, now = brain.store, to_json([*rows]), brain.clock()
+    journal_failures(store)             # one may quote what goes
     texts = {ident: store.wordings(row) for ident, row in rows.items()}
     logs = {log[0] for log in store.rows(_LOGS)}
     turns = {ident: row for ident, row in rows.items() if row["scope_id"] in logs}
@@ -9641,7 +9657,6 @@ def skill_text(runtime: str = "python") -> str:
 # for 89 % of the others (bench.py hooks).  `injections` is the ledger of what was shown, and used.
 
 EVENTS = ("start", "prompt", "stop", "compact")
-HOOK_ERRORS = "realmemory-hook-errors.jsonl"    # beside a store that can't be written
 AGAIN_S = 10.0                      # within which the same event is a second firing
 TURN_CHARS = 20_000                 # kept of a captured turn
 TAIL_BYTES = {"stop": 1 << 18, "compact": 1 << 24}     # of a transcript that hooks read
@@ -10070,16 +10085,8 @@ class _Hook:
         return json.dumps(answer, ensure_ascii=False) if answer else self.row.silence
 
     def _failures(self) -> str:
-        """What hooks and sleeps failed at since this was last asked; with what they wrote beside a
-        store that was locked, which is journalled now."""
-        beside = os.path.join(self.store.folder, HOOK_ERRORS)
-        for line in _content(beside).splitlines():
-            with suppress(ValueError, TypeError, KeyError):
-                entry = json.loads(line)
-                at, said = epoch(entry["at"]), str(entry["error"])
-                self.store.event(at, "hook_error", data={"error": said})
-        with suppress(OSError):
-            os.unlink(beside)
+        """What hooks and sleeps failed at since this was last asked."""
+        journal_failures(self.store)
         rows = self.store.rows("SELECT seq, at, json_extract(data, '$.error') AS error FROM events "
                                "WHERE op = 'hook_error' AND seq > ? ORDER BY seq",
                                self.store.mark("failures_told"))
