@@ -13198,8 +13198,9 @@ def _bare_options(command: str, **named: str) -> Any:
     return SimpleNamespace(**{"command": command, **defaults, **named})
 
 
-def _piped_in() -> bytes:
-    """What a client pipes into a hook; b"" for nothing or an open pipe."""
+def _hook_input() -> dict[str, Any] | int:
+    """The JSON object that a client pipes into a hook; of what is none, how many bytes: 0 of
+    nothing or an open pipe."""
     chunks: list[bytes] = []
     done = allocate_lock()
     done.acquire()
@@ -13214,16 +13215,12 @@ def _piped_in() -> bytes:
     seen = 0
     while not done.acquire(timeout=0.2) and len(chunks) > seen:
         seen = len(chunks)                  # data is flowing: a little more time
-    return b"".join(chunks).strip()
-
-
-def _hook_told(piped: bytes) -> tuple[dict[str, Any], str]:
-    """The JSON object that was piped in, and what is wrong where something else was."""
+    piped = b"".join(chunks).strip()
     with suppress(ValueError, RecursionError):
-        found = json.loads(piped or b"{}")      # UTF-8 or UTF-16, with a BOM or without
+        found = json.loads(piped)           # UTF-8 or UTF-16, with a BOM or without
         if isinstance(found, dict):
-            return found, ""
-    return {}, f"stdin was no JSON object ({len(piped):,} bytes); the hook went on without it"
+            return found
+    return len(piped)
 
 
 def _hook_error(options: Any, message: str) -> None:
@@ -13265,18 +13262,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     options: Any = None
     if hook_like and os.environ.get("REALMEMORY_OFF", "0") not in ("", "0"):
         return 0
-    piped = _piped_in() if command in HOOKS and not os.isatty(0) else b""
-    hook_like = hook_like and (command != "sleep" or bool(piped))   # by hand, or cron's
+    piped = _hook_input() if command in HOOKS and not os.isatty(0) else 0
+    hook_like = hook_like and (command != "sleep" or piped != 0)    # by hand, or cron's
     try:
         options = _parsed(arguments)
         if not options.command:
             _parser(None).print_help(sys.stderr)
             return 2
         leaves = argv is None and hook_like and options.command == "hook"
-        given, wrong = _hook_told(piped)
-        call = _Call(options, given, leaves)
+        call = _Call(options, piped if isinstance(piped, dict) else {}, leaves)
         code = call.show(call.answer())
-        if wrong:
+        if isinstance(piped, int) and piped:
+            wrong = f"stdin was no JSON object ({piped:,} bytes); the hook went on without it"
             _print_error(wrong)
             _hook_error(options, f"{command}: {wrong}")
         if leaves:                  # to close the store would wait for the disk
