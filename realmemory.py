@@ -13215,12 +13215,12 @@ def _hook_input() -> dict[str, Any] | int:
     seen = 0
     while not done.acquire(timeout=0.2) and len(chunks) > seen:
         seen = len(chunks)                  # data is flowing: a little more time
-    piped = b"".join(chunks).strip()
+    piped = b"".join(chunks)
     with suppress(ValueError, RecursionError):
         found = json.loads(piped)           # UTF-8 or UTF-16, with a BOM or without
         if isinstance(found, dict):
             return found
-    return len(piped)
+    return len(piped.strip())
 
 
 def _hook_error(options: Any, message: str) -> None:
