@@ -4845,10 +4845,9 @@ def reinforce(brain: _Brain, row: sqlite3.Row, draft: Draft, decision: Decision)
     apart = since // DAY_S != now // DAY_S or draft.session_id != row["session_id"]
     tags = sorted({*json.loads(row["tags"] or "[]"), *draft.tags})
     meta = {**draft.meta, **json.loads(row["meta"] or "{}")}
-    urls = dict.fromkeys([*listed_in(meta, "source_urls", str), draft.source_url])
-    if row["source_url"] and [*urls] != [None] and draft.source_url not in (
-            None, row["source_url"]):
-        meta["source_urls"] = [*urls][:URLS_KEPT]
+    if row["source_url"] and draft.source_url not in (None, row["source_url"]):
+        urls = [*listed_in(meta, "source_urls", str), draft.source_url]
+        meta["source_urls"] = [*dict.fromkeys(urls)][:URLS_KEPT]
     source = row if row["source_url"] else draft._asdict()
     store.change(ident, tags=_json_or_null(tags), key=row["key"] or draft.key,
                  meta=_json_or_null(meta), source_url=source["source_url"],
@@ -13262,9 +13261,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     options: Any = None
     if hook_like and os.environ.get("REALMEMORY_OFF", "0") not in ("", "0"):
         return 0
-    piped = _hook_input() if command in HOOKS and not os.isatty(0) else 0
-    hook_like = hook_like and (command != "sleep" or piped != 0)    # by hand, or cron's
     try:
+        piped = _hook_input() if command in HOOKS and not os.isatty(0) else 0
+        hook_like = hook_like and (command != "sleep" or piped != 0)    # by hand, or cron's
         options = _parsed(arguments)
         if not options.command:
             _parser(None).print_help(sys.stderr)
