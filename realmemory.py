@@ -3658,10 +3658,12 @@ def _json_or_null(value: object) -> str | None:
     return to_json(value) if value else None
 
 
-def listed_in(meta: Mapping[str, Any], name: str, kind: type) -> list[Any]:
-    """What a trace's meta, which may be anything, lists under a name."""
-    told = meta.get(name)
-    return [one for one in told if type(one) is kind] if isinstance(told, list) else []
+def listed_in(meta: Mapping[str, Any], name: str, kind: type = object) -> list[Any]:
+    """What a trace's meta, which may be anything, lists under a name, of one type if that is
+    given."""
+    told = meta.get(name, [])
+    return [one for one in (told if isinstance(told, list) else [told])
+            if kind is object or type(one) is kind]
 
 
 class TraceStore(Store):
@@ -4846,8 +4848,9 @@ def reinforce(brain: _Brain, row: sqlite3.Row, draft: Draft, decision: Decision)
     tags = sorted({*json.loads(row["tags"] or "[]"), *draft.tags})
     meta = {**draft.meta, **json.loads(row["meta"] or "{}")}
     if row["source_url"] and draft.source_url not in (None, row["source_url"]):
-        urls = [*listed_in(meta, "source_urls", str), draft.source_url]
-        meta["source_urls"] = [*dict.fromkeys(urls)][:URLS_KEPT]
+        urls = listed_in(meta, "source_urls")
+        meta["source_urls"] = urls + [draft.source_url] * (
+            draft.source_url not in urls and len(urls) < URLS_KEPT)
     source = row if row["source_url"] else draft._asdict()
     store.change(ident, tags=_json_or_null(tags), key=row["key"] or draft.key,
                  meta=_json_or_null(meta), source_url=source["source_url"],
@@ -5253,15 +5256,19 @@ def retention_of(row: sqlite3.Row, now: float, days: Sequence[int], config: Memo
     return round(retention(row["strength"], age, tau), 4)
 
 
+OVERHEARD = "learned"  # tag of what sleep took from conversations
+
+
 def _citation(row: sqlite3.Row, meta: Mapping[str, Any]) -> str:
     """Where a trace was said, what became of the file that it cites, and what else says it: where
-    it was said again, and the traces that were merged into it (that it was learned from the first
-    of its sources is said already)."""
+    it was said again, and the traces that were merged into it (what sleep learned has the session
+    and turn of the first of its sources)."""
     place = [f"{what} {row[f'{what}_id']}" for what in ("session", "turn") if row[f"{what}_id"]]
     if url := row["source_url"]:
         state = f" ({file_state(url, row['source_hash'])})" if url.startswith("file:") else ""
         place.append(url + state)
-    place += [f"also #{i}" for i in listed_in(meta, "sources", int)[bool(row["turn_id"]):]]
+    said = OVERHEARD in json.loads(row["tags"] or "[]")
+    place += [f"also #{i}" for i in listed_in(meta, "sources", int)[said:]]
     return ", ".join([*place, *listed_in(meta, "source_urls", str)]) or "source unknown"
 
 
@@ -5573,7 +5580,8 @@ def uncite(store: TraceStore, ids: Collection[int]) -> None:
     """Name traces no more as the sources of others."""
     for ident, told in store.rows(_CITING, ids=to_json([*ids])) if ids else ():
         meta = json.loads(told)
-        meta["sources"] = [one for one in listed_in(meta, "sources", int) if one not in ids]
+        meta["sources"] = [one for one in listed_in(meta, "sources")
+                           if type(one) is not int or one not in ids]
         store.change(ident, meta=_json_or_null({
             name: value for name, value in meta.items() if value or name != "sources"}))
 
@@ -6072,7 +6080,6 @@ HEARD_AT_ONCE = 4_000  # traces that one sleep enters into FTS5: .3 s
 LINKS_AT_ONCE = 20_000  # links that one sleep commits or prunes: .5 s
 TURNS_AT_ONCE = 4_000  # turns that one sleep reads for facts
 IMAGES_KEPT = 100  # sleeps and merges that can be undone
-OVERHEARD = "learned"  # tag of what sleep took from conversations
 CONTEXT_KEPT_S = 30 * DAY_S  # for a session that only read: each MCP client makes one
 _STALE_CONTEXTS = """DELETE FROM contexts WHERE coalesce(json_extract(state, '$.at'), 0) < ?
     AND NOT EXISTS(SELECT 1 FROM traces t WHERE t.session_id = contexts.session_id
@@ -6255,7 +6262,7 @@ def _merge(brain: _Brain, rows: Mapping[int, sqlite3.Row]) -> tuple[int, int]:
     sleep_id = _changed(store, now, "merge", {"merged": [
         ((ident,), [None, None], [now, first["id"]]) for ident in others]})
     meta = json.loads(first["meta"] or "{}")
-    meta["sources"] = [*dict.fromkeys([*listed_in(meta, "sources", int), *others])]
+    meta["sources"] = [*listed_in(meta, "sources"), *others]
     store.change(first["id"], meta=to_json(meta))
     store.event(now, "merge", first["scope_id"], first["id"], {"ids": ids})
     return first["id"], sleep_id

@@ -5464,6 +5464,19 @@ def test_forgetting_what_a_fact_was_merged_into_brings_back_no_fact_that_was_rev
     assert hippo.traces() == [] and hippo.get(old).valid_to is not None
 
 
+@pytest.mark.parametrize("told", ["a log", ["a log", 7, {"of": 1}], {"of": 1}, None])
+def test_sources_that_a_user_told_in_meta_outlive_a_merge(told, hippo):
+    kept, other = put(hippo, "The ferry leaves at nine", "At nine the ferry departs",
+                      force_new=True, meta={"sources": told}, session_id="s", turn_id="t")
+    kept, _ = hippo.merge([kept, other])
+    other, = {1, 2} - {kept}
+    as_list = told if isinstance(told, list) else [told]
+    assert hippo.get(kept).meta == {"sources": [*as_list, other]}
+    assert f"also #{other}" in hippo.get(kept).citation and ids(hippo.sources(kept)) == [other]
+    hippo.forget(other)
+    assert hippo.get(kept).meta == {"sources": as_list} and hippo.check() == []
+
+
 def test_a_merged_trace_cites_all_that_said_it_and_each_can_be_seen(hippo, cli):
     urls = [f"https://log.example/{n}" for n in range(4)]
     for url in urls[:2]:
