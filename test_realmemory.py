@@ -10276,7 +10276,7 @@ def test_import_and_export_on_the_command_line(cli, tmp_path, alone):
     assert mode(out) == "0o600" and "Salt" not in out.read_text()
     assert "Salt" in cli("export", "--all-scopes").out and "Salt" not in cli("export").out
     assert cli("export", "--project", "nowhere").code == 1
-    assert cli("export", "--format", "mem0").code == 1
+    assert cli("export", "--format", "mem0").code == 2
     assert cli("import", tmp_path / "none").code == 1
     assert cli("import", out, "--yes", "--path", tmp_path / "new").code == 0
     assert "Oak" in cli("list", "--project", "yard", "--path", tmp_path / "new").out
