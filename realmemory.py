@@ -2422,7 +2422,7 @@ regarding info information details про знаем знаешь известн
 def cue_of(query: str) -> Cue:
     """The analysed cue; of a very long one the first and last terms, where the question stands."""
     text = query if len(query) < 20_000 else query[:10_000] + " " + query[-10_000:]
-    codes = {_look_up(word)[0]: word for token in tokens(text) for word in token.split("'")
+    codes = {_look_up(word)[0]: word for token in tokens(text[:2_000]) for word in token.split("'")
              if 3 < len(word) < 200 and _CODE.search(word)}
     noise = {part for code in codes.values() if _HASH.fullmatch(code)
              for part in _look_up(code)[1:]}
