@@ -3253,7 +3253,7 @@ def state_of(scene: Path, store: str = "brain") -> tuple[object, ...]:
             columns = [row[1] for row in con.execute(f"PRAGMA table_info({name})")]
             where = {"events": "op NOT IN ('hook_error', 'recall')", "db_meta":
                      "key NOT LIKE 'gone %' AND key NOT IN ('epoch', 'folded', 'heard', 'slept', "
-                     "'failures_told', 'salt')",
+                     "'failures_told', 'forgot', 'salt')",
                      }.get(name, "1")  # fmt: skip
             held.append((name, sorted(con.execute(
                 f"""SELECT {', '.join(f'"{c}"' for c in columns if c not in left)} FROM {name} """
