@@ -4160,7 +4160,7 @@ HOOK_ERRORS = "realmemory-hook-errors.jsonl"    # beside a store that can't be w
 
 
 def journal_failures(store: TraceStore) -> None:
-    """Take what hooks wrote beside a store that was locked into its journal."""
+    """Take in what hooks failed at while the store was locked, and wrote beside it."""
     beside = os.path.join(store.folder, HOOK_ERRORS)
     for line in _content(beside).splitlines():
         with suppress(ValueError, TypeError, KeyError):
@@ -5579,21 +5579,6 @@ def _reflect(brain: _Brain, rows: Mapping[int, sqlite3.Row], reward: float) -> R
             store.run("UPDATE links SET weight = weight * :kept, eligible = eligible * :kept "
                       "WHERE src = :a AND dst = :b", kept=1 + reward / 2, a=a, b=b)
     return Reflection(len(rows), strengths)
-
-
-HOOK_ERRORS = "realmemory-hook-errors.jsonl"    # beside a store that can't be written
-
-
-def journal_failures(store: TraceStore) -> None:
-    """Take in what hooks failed at while the store was locked, and wrote beside it."""
-    beside = os.path.join(store.folder, HOOK_ERRORS)
-    for line in _content(beside).splitlines():
-        with suppress(ValueError, TypeError, KeyError):
-            entry = json.loads(line)
-            at, said = epoch(entry["at"]), str(entry["error"])
-            store.event(at, "hook_error", data={"error": said})
-    with suppress(OSError):
-        os.unlink(beside)
 
 
 READ_KEPT = 400  # ids that a context's ledger and a summary's line hold
