@@ -6449,14 +6449,12 @@ def _mended(store: TraceStore, copies: Sequence[str] = ()) -> list[str]:
     """Rebuild in one transaction what is derivable, and drop what dangles; what was done with texts
     that are not what was remembered: taken from a copy that has it, or kept as they read."""
     told = list[str]()
+    store.run("PRAGMA foreign_keys = OFF")      # else what refers to a row goes with its like
     with store.writing():
         store.converge()
         for table in SALVAGED:
             for row in store.unreadable(table):
-                if table == "traces":
-                    store.change(**{"ident": row["id"], **row})
-                else:
-                    store.add(table, verb="INSERT OR REPLACE", **row)
+                store.add(table, verb="INSERT OR REPLACE", **row)
         store.run(_RECOVERED)
         for table, where, values in _AUDIT.values():
             store.run(f"UPDATE {table} SET {values} WHERE {where}" if values else
@@ -6536,7 +6534,6 @@ def _rebuilt(path: str, config: MemoryConfig, dry_run: bool, held: sqlite3.Conne
             if not here:
                 raise StoreDamaged(f"nothing can be read of {path!r}, and there is no sound copy; "
                                    "it was left as it is: move it away to start anew")
-            store.run("PRAGMA foreign_keys = ON")
             told += _mended(store, copies)
         told.append(f"{len(read)} traces are from the damaged file" + (
             f", {len(here - read)} from {copies[0]}: they may have been changed or forgotten since"

@@ -3850,6 +3850,16 @@ def test_a_text_that_changed_is_taken_from_the_copy_that_has_it(hippo, alone, cl
     assert hippo.get(1).text == "The mast is of spruce" and hippo.check() == []
 
 
+def test_a_block_that_is_no_utf_8_is_mended_and_keeps_its_earlier_values(hippo, alone, cli):
+    core = rm.MainContext(hippo, "s").core
+    for value in ("the tide is low", "the tide is high"):
+        core.put("note", value=value)
+    sql(alone, "UPDATE blocks SET value = CAST(x'61ff' AS TEXT) WHERE label = 'note'")
+    assert "rows of blocks with a text that is no UTF-8" in cli("check").out
+    assert cli("check", "--repair", "--yes").code == 0 and hippo.check() == []
+    assert core["note"].value == "a\ufffd" and core.edits("note")[-1] == "the tide is low"
+
+
 def test_forged_rows_and_missing_ones_break_nothing(hippo, alone):
     put(hippo, *(f"Pier {n} is let to the {name} family" for n, name in enumerate(
         ["Ruiz", "Petrov", "Okafor", "Lund", "Sato"])))
