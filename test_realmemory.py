@@ -8129,20 +8129,16 @@ def test_every_version_of_a_file_is_kept_and_comes_back(files):
     files.create(path, "one\n")
     files.str_replace(path, "one", "two")
     files.insert(path, 1, "three")
-    assert files.versions(path) == ["one\n", "two\n"]
+    assert files.kept.edits(path) == ["one\n", "two\n"]
     files.delete("/memories/plan")
     with pytest.raises(NotFound):
         files.view(path)
-    assert files.undo(path) == "two\nthree\n" and "three" in files.view(path)
-    assert [files.undo(path), files.undo(path)] == ["two\n", "one\n"]
+    assert files.kept[path].value == "two\nthree\n"
+    files.create(path, "four\n")
+    assert files.kept.undo(path).value == "two\nthree\n" and "three" in files.view(path)
+    assert [files.kept.undo(path).value for _ in range(2)] == ["two\n", "one\n"]
     with pytest.raises(NotFound, match="no edit to undo"):
-        files.undo(path)
-    files.rename(path, "/memories/plan/old.md")
-    files.create(path, "again")
-    files.delete(path)
-    files.create("/memories/plan/today.md/x", "a folder now")
-    with pytest.raises(rm.InvalidInput, match="already exists"):
-        files.undo(path)
+        files.kept.undo(path)
 
 
 def test_core_memory_and_its_exchange_do_not_show_files(files, hippo):
@@ -8159,7 +8155,7 @@ def test_files_of_scopes_are_apart_and_secrets_never_stored(files, hippo, alone)
     token = "ghp_" + "a1" * 18
     files.create("/memories/key.txt", f"token {token}\n")
     files.str_replace("/memories/key.txt", "token ", f"then {token} ")
-    assert token not in files.view("/memories/key.txt") + "".join(files.versions(
+    assert token not in files.view("/memories/key.txt") + "".join(files.kept.edits(
         "/memories/key.txt"))
     hippo.close()
     assert token.encode() not in b"".join(f.read_bytes() for f in alone.glob("memory.db*"))
@@ -8508,12 +8504,15 @@ def test_a_langgraph_store_answers_through_the_methods_of_its_base(hippo, clock)
 
 def test_puts_and_gets_of_a_langgraph_store_look_at_one_item(hippo, monkeypatch):
     store = graph_store(hippo)
-    monkeypatch.setattr(rm.LangGraphStore, "_rows", None)
+    read, real = [], rm.LangGraphStore._rows
+    monkeypatch.setattr(rm.LangGraphStore, "_rows",
+                        lambda *given, **more: read.append(real(*given, **more)) or read[-1])
     for n in range(3):
         for key in ("k", "k l", "m"):
             store.put(("a",), key, {"n": n})
     store.delete(("a",), "k")
     assert store.get(("a",), "k") is None and store.get(("a",), "k l").value == {"n": 2}
+    assert {*map(len, read)} == {0, 1}
     monkeypatch.undo()
     assert [item.key for item in store.search(("a",))] == ["k l", "m"]
 
@@ -9503,7 +9502,8 @@ def test_an_export_keeps_what_blocks_and_files_said_before(hippo, clock, brains,
     there, kept = rm.CoreMemory(copy, "yard"), rm.MemoryFiles(copy, "yard")
     assert there.edits("task") == core.edits("task") == ["", "Ann", "Bob"]
     assert (there["task"].value, there.undo("task").value) == ("Bob", "Ann")
-    assert kept.versions("/memories/a") == ["one"] and kept.undo("/memories/a") == "one"
+    assert kept.kept.edits("/memories/a") == ["one"]
+    assert kept.kept.undo("/memories/a").value == "one"
 
 
 def test_edits_of_a_block_are_guarded_as_its_text_is(hippo, brains, tmp_path):
