@@ -6651,12 +6651,14 @@ class Hippocampus(_Brain):
                          all_scopes, pinned).checked()
         _require(bool(ids) + (what is not None) == 1 or bool(backups and not ids and not what),
                  "forget: give ids, or else a query, an origin, a source, a session or everything")
-        with self.store.reading() if dry_run else self.writing():
-            _require(bool(all_scopes or not what or self.store.scope_id(what.scope)), "there is no "
-                     f"project {_shown(scope)}; see {shell_line(self.store.folder, 'scopes')}")
-            gone, blind = forget_chosen(self, self._rows(ids, "memory_ids"), what, dry_run=dry_run)
-        if dry_run:
-            return gone
+        with self.store.reading():
+            _require(all_scopes or not what or self.store.scope_id(what.scope) is not None,
+                     f"there is no project {_shown(scope)}; "
+                     f"{shell_line(self.store.folder, 'scopes')} lists them")
+            if dry_run:
+                return forget_chosen(self, self._rows(ids, "memory_ids"), what, dry_run=True)[0]
+        with self.writing():
+            gone, blind = forget_chosen(self, self._rows(ids, "memory_ids"), what)
         gone = self.erased(gone)
         if backups:
             failed = self._forget_in_copies(what)
@@ -7477,9 +7479,9 @@ class CoreMemory:
         """The blocks as a Letta agent file, version 2."""
         rows: list[dict[str, Any]] = []
         for label, block in self.blocks().items():
-            about, row = dict(block.metadata), block._asdict()
+            about = dict(block.metadata)
             extra = about.pop("letta") if isinstance(about.get("letta"), dict) else {}
-            rows.append({"id": f"block-{label}", **extra, **row, "metadata": about})
+            rows.append({"id": f"block-{label}", **extra, **block._asdict(), "metadata": about})
             del rows[-1]["scope"]
         agent = {"id": "agent-0", "name": name, "block_ids": [row["id"] for row in rows],
                  "in_context_message_ids": [], "messages": [], "tool_ids": []}
@@ -10031,7 +10033,7 @@ IMPORT_BYTES, WHOLE_BYTES, LINE_BYTES = 1 << 31, 1 << 26, 1 << 23   # of JSONL, 
 IMPORT_FILES, NOTES_AT_ONCE = 20_000, 200   # of a folder; in a transaction
 PASSAGE, ALIKE_TRIED = 1_200, 50    # characters of a file's passage, about; old ones it may change
 FENCE = ("<!-- BEGIN realmemory", "<!-- END realmemory")    # what is ours in files of others
-_WRONG = (InvalidInput, TypeError, ValueError, LookupError, AttributeError, OverflowError)
+_WRONG = (TypeError, ValueError, LookupError, AttributeError, OverflowError)
 _LISTED = ("results", "memories", "edges", "items", "semanticMemories", "proceduralMemories")
 _FRONT = Regex(r"---[ \t]*\n((?:.*\n){0,200}?)---[ \t]*(?:\n|\Z)")
 _PAIR = Regex(r"^[ \t]*(?:([\w-]+):|-[ \t])[ \t]*(.*)$", re.M)
@@ -10056,26 +10058,21 @@ class Source(Record):
     def rows(self) -> Iterator[tuple[str, Any]]:
         """(where, row) of the lists in its JSON, or of its lines; an error for no readable one."""
         if self.text:
-            lists = [self.data.get(name) for name in _LISTED] if isinstance(
-                self.data, dict) else [self.data]
+            lists = [*map(self.data.get, _LISTED)] if isinstance(self.data, dict) else [self.data]
             rows = [rows for rows in lists if isinstance(rows, list)] or [[self.data]]
             yield from ((f"item {n}", row) for n, row in enumerate(chain(*rows), 1))
             return
         with open(self.path, "rb") as file:
             for n, line in enumerate(iter(lambda: file.readline(LINE_BYTES), b""), 1):
-                rest, long = line, False
+                rest = line
                 while len(rest) == LINE_BYTES and rest[-1:] != b"\n":
-                    rest, long = file.readline(LINE_BYTES), True
+                    rest = file.readline(LINE_BYTES)
                 if line.strip():
-                    try:
-                        _require(not long, f"it is longer than {LINE_BYTES:,} bytes, the limit")
-                        row = _json_of(line)
-                        yield f"line {n}", InvalidInput("it is no JSON") if row is None else row
-                    except InvalidInput as error:
-                        yield f"line {n}", error
+                    yield f"line {n}", _json_of(line) if rest is line else InvalidInput(
+                        f"it is longer than {LINE_BYTES:,} bytes, the limit")
 
     def first(self) -> dict[str, Any]:
-        """The first row that is one."""
+        """The first row, where that is one."""
         row = next((row for _, row in self.rows()), None)
         return row if isinstance(row, dict) else {}
 
@@ -10091,18 +10088,16 @@ class Source(Record):
 
 
 def _json_of(text: str | bytes, what: str = "it") -> Any:
-    """What a JSON text says, None for no JSON; InvalidInput for what is nested too deep."""
-    text, found, deep = text if isinstance(text, str) else text.decode(
-        "utf-8-sig", "replace"), None, False
-    try:
-        found = json.loads(text)
-        deep = text.count("[") + text.count("{") >= 100 and not _shallow(found)
-    except RecursionError:
-        deep = True
-    except ValueError:
-        pass
-    _require(not deep, f"{what} is nested more than a hundred deep")
-    return found
+    """What a JSON text says, None for no JSON; an InvalidInput of what is nested too deep."""
+    text = text if isinstance(text, str) else text.decode("utf-8-sig", "replace")
+    with suppress(RecursionError):
+        try:
+            found = json.loads(text)
+        except ValueError:
+            return None
+        if text.count("[") + text.count("{") < 100 or _shallow(found):
+            return found
+    return InvalidInput(f"{what} is nested more than a hundred deep")
 
 
 def source_of(path: str) -> Source:
@@ -10111,10 +10106,7 @@ def source_of(path: str) -> Source:
         raise NotFound(f"there is no regular file and no folder {_shown(path, 500)}")
     size = os.path.getsize(path)
     with open(path, "rb") as file:
-        first = None
-        with suppress(InvalidInput):    # a line alone is skipped
-            first = _json_of(file.readline(LINE_BYTES))
-        more = file.read(1)
+        first, more = _json_of(file.readline(LINE_BYTES)), file.read(1)
         lined = path.lower().endswith((".jsonl", ".ndjson")) or isinstance(first, dict) and more
         _require(size <= (IMPORT_BYTES if lined else WHOLE_BYTES),
                  f"{path!r} has {size:,} bytes; split it")
@@ -10125,8 +10117,10 @@ def source_of(path: str) -> Source:
     wide = raw[:2] in (b"\xff\xfe", b"\xfe\xff")
     _require(wide or b"\0" not in raw[:65_536], f"{path!r} is no text")
     text = raw.decode("utf-16" if wide else "utf-8-sig", "replace").replace("\r\n", "\n")
-    return Source(path, text, _json_of(
-        text, repr(path)) if text.lstrip()[:1] in ("{", "[", '"') else None)
+    data = _json_of(text, repr(path)) if text.lstrip()[:1] in ("{", "[", '"') else None
+    if isinstance(data, InvalidInput):
+        raise data
+    return Source(path, text, data)
 
 
 def files_in(folder: str) -> Iterator[str]:
@@ -10251,25 +10245,24 @@ def _prose(source: Source, *tags: str, small: bool = True, marked: bool = True
 
 def _claude(source: Source) -> Iterator[tuple[str, Any]]:
     """A file of Claude's auto-memory as one note; of its index what that says by itself."""
-    (front, body), cited = source.front(), {"source_url": f"file:{os.path.abspath(source.path)}"}
     if os.path.basename(source.path) == "MEMORY.md":
-        own = re.sub(r"(?m)^\s*- \[[^\]\n]*\]\([^)\n]*\.md\).*$", "", source.text)
-        yield from ((one_line(text, 60), {"text": text, **cited})
-                    for *_, text in passages(own, small=True))
+        yield from _prose(source._replace(text=re.sub(
+            r"(?m)^[ \t]*- \[[^\]\n]*\]\([^)\n]*\.md\).*$", "", source.text)))
         return
+    front, body = source.front()
     body, told, sort = body.strip(), front.get("description", ""), front.get("type", "")
     if "realmemory" not in front and told not in body:
         body = f"{told}\n{body}".strip()
-    yield source.path, {"text": body, "tags": (sort,) * bool(sort), **cited,
+    yield source.path, {"text": body, "tags": (sort,) * bool(sort),
+                        "source_url": f"file:{os.path.abspath(source.path)}",
                         "kind": "procedural" if sort == "feedback" else "semantic"}
 
 
 # --- taking notes in ---
 
-_SQL_TAKEN = """SELECT *, json_extract(meta, '$.import.id') AS ident,
-    json_extract(meta, '$.import.in') AS place FROM traces WHERE scope_id = ?
-    AND json_extract(meta, '$.import.from') = ?
-    AND json_type(meta, '$.import.id') = 'text' ORDER BY id"""
+_SQL_TAKEN = """SELECT *, json_extract(meta, '$.import.from') AS format,
+    json_extract(meta, '$.import.id') AS ident, json_extract(meta, '$.import.in') AS place
+    FROM traces WHERE scope_id = ? AND json_type(meta, '$.import.id') = 'text' ORDER BY id"""
 _SQL_HELD = f"""SELECT text, id FROM (
     SELECT v.text, t.id FROM variants v JOIN traces t ON t.id = v.trace_id
         WHERE v.origin <> '{CUE}' AND t.scope_id = ?1 UNION ALL
@@ -10279,12 +10272,12 @@ _SQL_HELD = f"""SELECT text, id FROM (
 
 
 class _Intake:
-    """Takes the sources of one format into one scope; of realMemory's own into its scopes."""
+    """Takes sources into one scope; of realMemory's own format into its scopes."""
 
-    def __init__(self, hippo: Hippocampus, name: str, scope: str, own_scopes: bool,
-                 again: bool) -> None:
-        self.hippo, self.store, self.name, self.scope = hippo, hippo.store, name, scope
+    def __init__(self, hippo: Hippocampus, scope: str, own_scopes: bool, again: bool) -> None:
+        self.hippo, self.store, self.scope = hippo, hippo.store, scope
         self.own_scopes, self.again, self.seen = own_scopes, again, tuple[int, ...]()
+        self.name, self.formats = "", dict[str, None]()     # of the source at hand; of all
         with self.store.reading():
             self.look()
 
@@ -10293,9 +10286,9 @@ class _Intake:
         if self.seen == (seen := self.store.stamp()[:2]):
             return
         self.seen, at = seen, self.store.scope_id(self.scope) or 0
-        self.taken: dict[str, list[sqlite3.Row]] = {}
-        for row in self.store.rows(_SQL_TAKEN, at, self.name):
-            self.taken.setdefault(row["ident"], []).append(row)
+        self.taken: dict[tuple[str, str], list[sqlite3.Row]] = {}   # by format and id
+        for row in self.store.rows(_SQL_TAKEN, at):
+            self.taken.setdefault((row["format"], row["ident"]), []).append(row)
         self.held: dict[str, int] = dict(map(tuple, self.store.rows(_SQL_HELD, at)))
 
     def draft(self, path: str, *, text: str, id: str = "", until: object = None,
@@ -10318,12 +10311,12 @@ class _Intake:
         """Whether a note was forgotten by its text or, where it is not here again, by its id."""
         told = draft.meta["import"]
         return self.gone(*names_of(None, draft.text), *[
-            f"{told.get('in')}\n{told['id']}"][told["id"] in self.taken:])
+            f"{told.get('in')}\n{told['id']}"][(self.name, told["id"]) in self.taken:])
 
     def before(self, draft: Draft) -> sqlite3.Row | None:
         """What a note said before in its file; of a file that was moved, only the same."""
         told = draft.meta["import"]
-        rows, path = self.taken.get(told["id"], ())[::-1], told.get("in")
+        rows, path = self.taken.get((self.name, told["id"]), ())[::-1], told.get("in")
         for row in rows:
             if row["place"] == path:
                 return row
@@ -10336,9 +10329,9 @@ class _Intake:
     def standing(self, draft: Draft, old: sqlite3.Row | None) -> Verdict | None:
         """Why a draft is not written over what its source said before; None where it is."""
         text, held = one_line(draft.text, 100), self.held.get(draft.text)
-        if old is None and held or old is not None and (
-                old["text"] == draft.text or held == old["id"]):
-            return Verdict("known", held if old is None else old["id"], text)
+        if same := held if old is None else old["id"] if (
+                old["text"] == draft.text or held == old["id"]) else None:
+            return Verdict("known", same, text)
         if self.passed_by(draft):
             return Verdict("forgotten", None, text)
         if old is not None and old["origin"] in TRUSTED:
@@ -10377,7 +10370,8 @@ class _Intake:
     def file(self, path: str, drafts: Sequence[Draft]) -> Iterator[Verdict]:
         """Write a file's passages: what stayed is cited where it stands now, what changed
         supersedes, what is gone is retired."""
-        stay = {row["text"]: row for row in self.taken.get(path, ()) if row["valid_to"] is None}
+        stay = {row["text"]: row for row in self.taken.get((self.name, path), ())
+                if row["valid_to"] is None}
         said = {draft.text for draft in drafts}
         gone = {text: (row, {*content(text)}) for text, row in stay.items() if text not in said}
         for draft in drafts:
@@ -10394,10 +10388,11 @@ class _Intake:
         yield from (self.retire(row) for row, _ in gone.values() if row["origin"] not in TRUSTED)
 
 
-def _flaw(error: Exception) -> str:
-    """What is wrong with a row."""
-    return one_line(f"it has no {error}" if type(error) is KeyError else str(error) if isinstance(
-        error, ValueError) else f"a field has a wrong type: {error}", 160)
+def _skipped(where: str, error: Exception) -> Verdict:
+    """The verdict on a row with what is wrong with it."""
+    return Verdict("skipped", None, where, one_line(
+        f"it has no {error}" if type(error) is KeyError else str(error) if isinstance(
+            error, ValueError) else f"a field has a wrong type: {error}", 160))
 
 
 def _notes_of(name: str, source: Source) -> Iterator[tuple[str, Any]]:
@@ -10429,7 +10424,7 @@ def _take_notes(intake: _Intake, source: Source) -> Iterator[Verdict]:
                     ident and often[ident] == 1) else ("", "")
                 drafts.append(intake.draft(own[0], **note | {"id": own[1]}))
             except _WRONG as error:
-                yield Verdict("skipped", None, where, _flaw(error))
+                yield _skipped(where, error)
         with intake.hippo.writing():
             intake.look()
             told = [*intake.file(path, drafts)] if whole else [
@@ -10439,18 +10434,17 @@ def _take_notes(intake: _Intake, source: Source) -> Iterator[Verdict]:
 
 def _take_blocks(intake: _Intake, source: Source) -> Iterator[Verdict]:
     core = CoreMemory(intake.hippo, intake.scope)
-    before = core.blocks()
-    rows = agent_blocks(source.data)
-    gone = [row for row in rows if row.get("value") and intake.gone(
-        *names_of(None, clean(str(row["value"]))))]
-    yield from (Verdict("forgotten", None, f"block {row['label']}") for row in gone)
-    kept = [row for row in rows if row not in gone]
-    for label, said in core.take_in({"blocks": kept}).items() if kept else ():
-        old, why = before.get(label), [said.removeprefix("imported").lstrip("; ")]
+    for row in agent_blocks(source.data):
+        label, old = str(row.get("label")), core.blocks().get(str(row.get("label")))
+        if row.get("value") and intake.gone(*names_of(None, clean(str(row["value"])))):
+            yield Verdict("forgotten", None, f"block {label}")
+            continue
+        said = core.take_in({"blocks": [row]})[label]
         action = "skipped" if not said.startswith("imported") else (
-            "known" if old == (new := core.blocks()[label]) else
+            "known" if old == (new := core[label]) else
             "revised" if old and old.value not in ("", new.value) else "create")
-        why += [f"core.undo({label!r}) brings back what stood there"] * (action == "revised")
+        why = [said.removeprefix("imported").lstrip("; "), f"core.undo({label!r}) brings back what "
+               "stood there" * (action == "revised")]
         yield Verdict(action, None, f"block {label}", "; ".join(filter(None, why)))
 
 
@@ -10492,8 +10486,18 @@ def own_lines(hippo: Hippocampus, scopes: Sequence[int]) -> Iterator[dict[str, A
                    "aliases": [row[0] for row in names]}
         for ident in sorted(ids):
             row = store.traces([ident])[ident]
-            yield {"type": "trace", "id": ident, **places[row["scope_id"]], **_own_trace(
-                row, store.rows(_SQL_VARIANTS, ident), ids)}
+            told = {name: row[name] for name in _COLUMNS
+                    if row[name] not in (None, _DEFAULTS.get(name))}
+            told |= {name: row[name] for name in ("prev_id", "gist_id", "superseded_by")
+                     if row[name] in ids}
+            told |= {name: json.loads(row[name]) for name in ("tags", "meta") if row[name]}
+            if isinstance(told.get("meta", {}).get("sources"), list):
+                told["meta"]["sources"] = [one for one in told["meta"]["sources"] if one in ids]
+            for one in map(dict, store.rows(_SQL_VARIANTS, ident)):
+                if cue := one["origin"] == CUE:     # turn_id: the traces that came back for it
+                    one["turn_id"] = [i for i in json.loads(one["turn_id"] or "[]") if i in ids]
+                told.setdefault("cues" if cue else "variants", []).append(one)
+            yield {"type": "trace", "id": ident, **places[row["scope_id"]], **told}
         for row in store.rows("SELECT * FROM links ORDER BY src, dst"):
             if {row["src"], row["dst"]} <= ids:
                 yield {"type": "link", **dict(row)}
@@ -10505,43 +10509,22 @@ def own_lines(hippo: Hippocampus, scopes: Sequence[int]) -> Iterator[dict[str, A
                        **({"edits": edits} if edits else {})}
 
 
-def _own_trace(row: sqlite3.Row, variants: Iterable[sqlite3.Row],
-               ids: Collection[int]) -> dict[str, Any]:
-    told = {name: row[name] for name in _COLUMNS if row[name] not in (None, _DEFAULTS.get(name))}
-    told |= {name: row[name] for name in ("prev_id", "gist_id", "superseded_by")
-             if row[name] in ids}
-    told |= {name: json.loads(row[name]) for name in ("tags", "meta") if row[name]}
-    if isinstance(told.get("meta", {}).get("sources"), list):
-        told["meta"]["sources"] = [one for one in told["meta"]["sources"] if one in ids]
-    for one in map(dict, variants):
-        if one["origin"] == CUE:        # its turn_id names the traces that came back for it
-            one["turn_id"] = [i for i in json.loads(one["turn_id"] or "[]") if i in ids]
-        told.setdefault("cues" if one["origin"] == CUE else "variants", []).append(one)
-    return told
-
-
 class _OwnIntake:
     """Takes realMemory's own JSONL in: traces by their uid, each reference to where it is now."""
 
     def __init__(self, intake: _Intake, source: Source) -> None:
         self.hippo, self.store, self.gone = intake.hippo, intake.store, intake.gone
         self.scope = None if intake.own_scopes else intake.scope
-        rows = [(row.get("uid"), row.get("read_to")) for _, row in source.rows()
-                if isinstance(row, dict)]
-        self.read_to = rows[0][1] if rows and isinstance(rows[0][1], int) else 0
-        self.uids = {uid for uid, _ in rows if type(uid) is int and 0 <= uid < 1 << 63}
         self.seen = tuple[int, ...]()
+        self.uids = {row["uid"] for _, row in source.rows() if isinstance(row, dict)
+                     and type(row.get("uid")) is int and 0 <= row["uid"] < 1 << 63}
         self.placed: dict[int, tuple[int, int]] = {}    # id there: id and scope here
-        self.steps: tuple[tuple[str, Callable[[Mapping[str, Any]], Verdict | None]], ...] = (
-            ("scope", self.add_scope), ("trace", self.add_trace), ("trace", self.settle),
-            ("link", self.add_link), ("block", self.add_block))
 
     def look(self) -> None:
         """Read which of the traces are here, inside a transaction, if anybody else wrote since."""
         if self.seen != (seen := self.store.stamp()[:2]):
             self.seen, self.known = seen, {row[0]: (row[1], row[2]) for row in self.store.rows(
-                f"SELECT uid, id, scope_id FROM traces WHERE uid {SQL_IN}",
-                to_json(sorted(self.uids)))}
+                f"SELECT uid, id, scope_id FROM traces WHERE uid {SQL_IN}", to_json([*self.uids]))}
 
     def at(self, row: Mapping[str, Any]) -> int:
         """The id of the scope that a row belongs to, made where it is missing."""
@@ -10550,8 +10533,8 @@ class _OwnIntake:
 
     def there(self, ident: object, *scopes: int | None) -> int | None:
         """The id here of a trace of the file, where it is in one of these scopes."""
-        found = self.placed.get(ident) if isinstance(ident, int) else None
-        return found[0] if found and found[1] in scopes else None
+        here, scope = self.placed.get(ident if isinstance(ident, int) else 0, (None, 0))
+        return here if scope in scopes else None
 
     def add_scope(self, row: Mapping[str, Any]) -> None:
         """Make a scope, with its days and what its repository is known by."""
@@ -10568,22 +10551,21 @@ class _OwnIntake:
         draft = draft_of(plain, **{name: row[name] for name in _SAID if name in row},
                          scope=self.scope or row["scope"], when=row.get("valid_from"),
                          tags=row.get("tags", ()), meta=row.get("meta"))
-        numbers = {name: row.get(name, value) for name, value in _DEFAULTS.items()}
-        _require(all(type(n) is int and 0 <= n < 10**9 for n in numbers.values()),
-                 "its numbers are none")
-        doubt = bool(draft.quarantine or numbers["quarantined"]
+        told: dict[str, Any] = {name: _whole(row.get(name, value), name, 10**9, 0)
+                                for name, value in _DEFAULTS.items()}
+        told |= {name: epoch(row[name], name) if name == "created_at" or (
+            row.get(name) is not None) else None for name in _TIMES}
+        doubt = bool(draft.quarantine or told["quarantined"]
                      or suspicion(str(draft.meta.get("result", ""))))
         hashed = re.fullmatch("[0-9a-f]{32}", str(row.get("source_hash")))
-        told = {name: None if row.get(name) is None else epoch(row[name], name) for name in _TIMES}
         said = [{"text": clean(one["text"]), "origin": one["origin"],
                  "created_at": epoch(one["created_at"]), **{name: None if one[name] is None else
                  clean(str(one[name])) for name in ("session_id", "turn_id")}}
                 for one in row.get("variants", ())]
         return draft._replace(key=None if doubt else draft.key), {
-            **numbers, **told, "created_at": epoch(row["created_at"]), "uid": row["uid"],
+            **told, "uid": row["uid"], "source_hash": hashed and hashed[0],
             "strength": number_in(row["strength"], "strength", 0, 1),
-            "pinned": int(numbers["pinned"] and not doubt), "quarantined": int(doubt),
-            "source_hash": hashed and hashed[0],
+            "pinned": int(told["pinned"] and not doubt), "quarantined": int(doubt),
         }, [one for one in said if one["origin"] in ORIGINS and not suspicion(one["text"])]
 
     def add_trace(self, row: Mapping[str, Any]) -> Verdict:
@@ -10602,23 +10584,22 @@ class _OwnIntake:
                 if twin["uid"] not in self.uids:
                     self.placed[row["id"]] = twin["id"], scope
                     return Verdict("known", twin["id"], text, "said here, too")
-        turn = row.get("log") and draft._asdict()
-        if self.gone(f"uid {row['uid']}", *names_of(turn, draft.text)):
+        if self.gone(f"uid {row['uid']}", *names_of(row.get("log") and draft._asdict(),
+                                                    draft.text)):
             return Verdict("forgotten", None, text)
         newest = store.value("SELECT seq FROM sqlite_sequence WHERE name = 'traces'") or 0
         _require(newest < MAX_TRACE_ID, f"this brain holds {MAX_TRACE_ID:,} traces, its limit")
         if newest < row["id"] < 10 * len(self.uids) + 100_000:
             told["id"] = row["id"]
-        about, near = dict(draft.meta), (scope, store.log_id(scope), 1)
-        if isinstance(about.get("sources"), list):
-            about["sources"] = [found for one in about["sources"]
-                                if (found := self.there(one, *near))]
+        if isinstance(sources := draft.meta.get("sources"), list):
+            near = scope, store.log_id(scope), 1
+            draft.meta["sources"] = [*filter(None, (self.there(one, *near) for one in sources))]
         previous = self.there(row.get("prev_id"), scope)
         ident = store.add(
             "traces", **{name: getattr(draft, name) for name in _SAID}, **told, scope_id=scope,
             valid_from=draft.when, n_words=len(set(draft.words)), whole=whole, prev_id=previous,
             gist_id=self.there(row.get("gist_id"), scope), tags=_json_or_null(draft.tags),
-            meta=_json_or_null(about))
+            meta=_json_or_null(draft.meta))
         self.placed[row["id"]] = self.known[row["uid"]] = ident, scope
         for one in variants:
             store.add("variants", trace_id=ident, **one)
@@ -10641,61 +10622,50 @@ class _OwnIntake:
                 "UPDATE traces SET superseded_by = ?, valid_to = coalesce(valid_to, ?) "
                 "WHERE id = ? AND superseded_by IS NULL", [(heir, epoch(row["valid_to"]), ident)])
         for cue in row.get("cues", ()):
-            pointers = _learn(
+            self.store.add_pointers(self.hippo.clock(), "reindex", scope, ident, _learn(
                 self.store, self.store.traces([ident])[ident], clean(cue["text"]),
                 [self.placed[i][0] for i in cue["turn_id"] if i in self.placed],
-                epoch(cue["created_at"]))
-            self.store.add_pointers(self.hippo.clock(), "reindex", scope, ident, pointers)
+                epoch(cue["created_at"])))
 
     def add_link(self, row: Mapping[str, Any]) -> None:
         """A link between two traces that may be bound."""
         ends = [self.placed[row[end]][0] for end in ("src", "dst") if row[end] in self.placed]
-        numbers = [number_in(row[name], name, 0, 1) for name in ("weight", "eligible")]
         if len({*ends}) == 2 and linkable(self.store.traces(ends).values()):
-            self.store.run("INSERT OR IGNORE INTO links VALUES(?, ?, ?, ?, ?, ?)", *ends, clean(
-                str(row["kind"])[:40]), *numbers, epoch(row["touched_at"]))
+            self.store.run(
+                "INSERT OR IGNORE INTO links VALUES(?, ?, ?, ?, ?, ?)", *ends,
+                clean(str(row["kind"])[:40]), number_in(row["weight"], "weight", 0, 1),
+                number_in(row["eligible"], "eligible", 0, 1), epoch(row["touched_at"]))
 
     def add_block(self, row: Mapping[str, Any]) -> Verdict:
         """A block of core memory or a file of the memory tool; where another stands, ours stays."""
         label, value, place = str(row["label"]), clean(row["value"]), self.scope or row["scope"]
+        said, file = f"block {label}", label.startswith(_FILES)
         with self.store.reading():
             old = self.store.value("SELECT value FROM blocks WHERE label = ? AND scope_id = ?",
                                    label, self.store.scope_id(place))
-            gone = value and not old and self.gone(*names_of(None, str(value)))
-        if gone:
-            return Verdict("forgotten", None, f"block {label}")
-        if old or old is not None and label.startswith(_FILES):
-            _require(old == value, f"block {label}: another text stands there")
-            return Verdict("known", None, f"block {label}")
+            if value and not old and self.gone(*names_of(None, str(value))):
+                return Verdict("forgotten", None, said)
+        if old or old is not None and file:
+            _require(old == value, f"{said}: another text stands there")
+            return Verdict("known", None, said)
         edits = [(epoch(one["at"]), clean(str(one["before"])), int(bool(one["undone"])))
                  for one in row.get("edits", ())[-EDITS_KEPT:]]
-        if label.startswith(_FILES):
+        if file:
             _require(_file_path(label) == label.rstrip("/") and isinstance(value, str),
                      f"{label!r} is no path of a text")
-            about = {"deleted": 1} if row["metadata"] else {}
-            with self.hippo.writing():
-                _FileBlocks(self.hippo, place)._store(Block(
-                    label, value, "", MAX_TEXT_CHARS, False, about, place), None)
         else:
-            CoreMemory(self.hippo, place).put(label, scope=place, **{
-                name: row[name] for name in Block._fields[1:-1]})
+            CoreMemory(self.hippo, place).put(label, scope=place, **_named(
+                row, " ".join(Block._fields[1:-1])))
             edits = [one for one in edits if not suspicion(one[1])]
         with self.hippo.writing():
+            if file:
+                _FileBlocks(self.hippo, place)._store(Block(
+                    label, value, "", MAX_TEXT_CHARS, False,
+                    {"deleted": 1} if row["metadata"] else {}, place), None)
             where = self.store.scope_id(place), label
             self.store.run(f"DELETE {_EDITS}", *where)
             self.store.run_many(_SQL_ADD_EDIT, [(*one, *where) for one in edits])
-        return Verdict("create", None, f"block {label}")
-
-    def finish(self) -> None:
-        """Sleep goes on where it was in the other store; a model makes its vectors."""
-        read = [here for there, (here, _) in self.placed.items() if there <= self.read_to]
-        with self.hippo.writing():
-            to = self.store.mark("learned_to")
-            if read and not self.store.row(f"SELECT 1 {SQL_UNREAD} AND uid NOT {SQL_IN}", to,
-                                           to_json(sorted(self.uids))):
-                self.store.set_meta("learned_to", max(to, *read))
-        if model := self.hippo.model():
-            self.hippo._embed_missing(model)
+        return Verdict("create", None, said)
 
 
 def one_key(store: TraceStore, ident: int) -> None:
@@ -10712,14 +10682,14 @@ def one_key(store: TraceStore, ident: int) -> None:
 
 def _take_own(intake: _Intake, source: Source) -> Iterator[Verdict]:
     own = _OwnIntake(intake, source)
-    yield from (Verdict("skipped", None, where, str(row) if isinstance(row, InvalidInput)
-                        else "it is no JSON object")
-                for where, row in source.rows() if not isinstance(row, dict))
-    for kind, step in own.steps:
+    yield from (_skipped(where, row if isinstance(row, InvalidInput) else InvalidInput(
+        "it is no JSON object")) for where, row in source.rows() if not isinstance(row, dict))
+    for kind, step in (("scope", own.add_scope), ("trace", own.add_trace), ("trace", own.settle),
+                       ("link", own.add_link), ("block", own.add_block)):
         rows = ((where, row) for where, row in source.rows()
                 if isinstance(row, dict) and row.get("type") == kind)
         while batch := [*islice(rows, NOTES_AT_ONCE)]:
-            told = list[Verdict | None]()
+            told: list[Any] = []
             with nullcontext() if kind == "block" else intake.hippo.writing():
                 if kind != "block":
                     own.look()
@@ -10727,9 +10697,17 @@ def _take_own(intake: _Intake, source: Source) -> Iterator[Verdict]:
                     try:
                         told.append(step(row))
                     except _WRONG as error:
-                        told.append(Verdict("skipped", None, where, _flaw(error)))
+                        told.append(_skipped(where, error))
             yield from filter(None, told)
-    own.finish()
+    store, hippo, to = intake.store, intake.hippo, source.first().get("read_to")
+    read = [here for there, (here, _) in own.placed.items() if isinstance(to, int) and there <= to]
+    with hippo.writing():               # sleep goes on where it was in the other store
+        done = store.mark("learned_to")
+        if read and not store.row(f"SELECT 1 {SQL_UNREAD} AND uid NOT {SQL_IN}", done,
+                                  to_json([*own.uids])):
+            store.set_meta("learned_to", max(done, *read))
+    if model := hippo.model():
+        hippo._embed_missing(model)
 
 
 # --- writers ---
@@ -10790,11 +10768,8 @@ def _write_folder(folder: str, files: dict[str, str]) -> None:
     """Write our files into a folder of Claude's: of its index our fenced part alone, and of the
     files those whose front matter says that they are ours."""
     os.makedirs(folder, mode=0o700, exist_ok=True)
-    index, kept = os.path.join(folder, "MEMORY.md"), ""
-    if os.path.exists(index):
-        with open(index, encoding="utf-8", errors="surrogateescape", newline="") as file:
-            kept = file.read()
-    before, _, rest = kept.partition(FENCE[0])
+    index = os.path.join(folder, "MEMORY.md")
+    before, _, rest = (_file_text(index, "utf-8", "surrogateescape") or "").partition(FENCE[0])
     _require(not rest or FENCE[1] in rest, f"{index!r} has {FENCE[0]!r} without its end; mend it")
     files["MEMORY.md"] = before + "\n" * (before[-1:] not in ("", "\n")) + files[
         "MEMORY.md"] + rest.partition(FENCE[1])[2].partition("\n")[2]
@@ -10824,6 +10799,15 @@ def _write_file(path: str, pieces: Iterable[str], mode: int = 0o600) -> None:
             file.writelines(pieces)
         os.chmod(part, mode)
         os.replace(part, path)
+
+
+def _file_text(path: str, encoding: str = "utf-8-sig", errors: str = "strict") -> str | None:
+    """A file's text with its line ends, without a byte order mark; None where there is no file."""
+    try:
+        with open(path, encoding=encoding, errors=errors, newline="") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
 
 
 # --- formats ---
@@ -10901,25 +10885,23 @@ def import_from(hippo: Hippocampus, path: str, *, format: str | None = None,
                                   clock=hippo.clock) as copy:
                 return import_from(copy, path, format=format, scope=scope, progress=progress,
                                    own_scopes=own_scopes, again=again)
-    counts, told, intakes = dict[str, int](), list[Verdict](), dict[str, _Intake]()
+    counts, told = dict[str, int](), list[Verdict]()
+    intake = _Intake(hippo, scope or GLOBAL, own_scopes, again)
     session, hippo.session_id = hippo.session_id, None  # it was not said in this session
     try:
-        for one in _taken(intakes, path, format, lambda name: _Intake(
-                hippo, name, scope or GLOBAL, own_scopes, again)):
+        for one in _taken(intake, path, format):
             counts[one.action] = counts.get(one.action, 0) + 1
             told += [one] * (len(told) < 1_000)
             if progress:
                 progress(sum(counts.values()), one.text)
     finally:
         hippo.session_id = session
-    return Imported((*intakes,), counts, tuple(told))
+    return Imported((*intake.formats,), counts, tuple(told))
 
 
-def _taken(intakes: dict[str, _Intake], path: str, named: str | None,
-           made: Callable[[str], _Intake]) -> Iterator[Verdict]:
+def _taken(intake: _Intake, path: str, named: str | None) -> Iterator[Verdict]:
     """The verdicts on a file, or on the files of a folder and those that are gone from it."""
-    folder = os.path.isdir(path)
-    inside = os.path.join(os.path.abspath(path), "") if folder else path
+    folder, inside = os.path.isdir(path), os.path.join(os.path.abspath(path), "")
     for one in [*files_in(path)] if folder else [path]:     # all or, over the limit, none
         try:
             _require(bool(named) or not folder or os.path.getsize(one) > 0,
@@ -10929,22 +10911,19 @@ def _taken(intakes: dict[str, _Intake], path: str, named: str | None,
             name = named or next((name for name, row in FORMATS.items() if row.fits(source)), "")
             _require(bool(name), f"{one!r} holds nothing that can be read as a memory; name its "
                      f"--format: {', '.join(FORMATS)}")
-            intake = intakes[name] = intakes.get(name) or made(name)
+            intake.name, intake.formats[name] = name, None
             yield from FORMATS[name].take(intake, source)
         except (InvalidInput, NotFound, OSError) as error:
             if not folder:
                 raise
             yield Verdict("skipped", None, one, str(error))
-    if folder:                          # a format may have lost its last file
-        intakes |= {name: made(name) for name, row in FORMATS.items()
-                    if row.notes is None and name not in intakes}
-    for intake in intakes.values():
-        for lost in [*intake.taken]:
-            if lost.startswith(inside) and not os.path.lexists(lost):
-                with intake.hippo.writing():
-                    intake.look()
-                    told = [*intake.file(lost, [])]
-                yield from told
+    for name, lost in [*intake.taken] if folder else ():
+        if lost.startswith(inside) and not os.path.lexists(lost):
+            intake.name = name
+            with intake.hippo.writing():
+                intake.look()
+                told = [*intake.file(lost, [])]
+            yield from told
 
 
 def _refuse_own(path: str) -> None:
@@ -10996,7 +10975,9 @@ def move(hippo: Hippocampus, memory_id: int, to: str) -> tuple[int, ...]:
         store, now, row = hippo.store, hippo.clock(), hippo._row(memory_id)
         hippo._refuse_turn(row)
         scope = store.scope_id(clean(to), create=True) or 1
-        ids, beside = [store.head(row["id"])] * (scope != row["scope_id"]), set[int]()
+        if scope == row["scope_id"]:
+            return ()
+        ids, beside = [store.head(row["id"])], set[int]()
         for ident in ids:               # the list grows by what each superseded
             ids += [old[0] for old in store.rows("SELECT id FROM traces WHERE superseded_by = ?",
                                                  ident) if old[0] not in ids]
@@ -11006,9 +10987,8 @@ def move(hippo: Hippocampus, memory_id: int, to: str) -> tuple[int, ...]:
         for ident in ids:
             for sql in _CUT:
                 store.run(sql, id=ident, scope=scope, ids=to_json(ids))
-        for ident in ids[:1]:
-            one_key(store, ident)
-            store.event(now, "move", scope, ident, {"from": row["scope_id"], "ids": ids})
+        one_key(store, ids[0])
+        store.event(now, "move", scope, ids[0], {"from": row["scope_id"], "ids": ids})
         for one in store.traces({*ids, *beside}).values():
             store.add_pointers(now, "reindex", one["scope_id"], one["id"], store.pointers_of(one))
         return tuple(sorted(ids))
@@ -11031,6 +11011,8 @@ _MERGED = (     # scope :old becomes part of :new
     *(f"DELETE FROM {table} WHERE scope_id = :old" for table in (
         "active_days", "contexts", "blocks", "counts")),
     "DELETE FROM db_meta WHERE key = 'off ' || :old", "DELETE FROM scopes WHERE id = :old")
+_RENAMED = """UPDATE scopes SET name = :name || CASE id WHEN :id THEN '' ELSE ' (conversation)' END,
+    key = CASE id WHEN :id THEN :key ELSE key END WHERE :id IN (id, log_of)"""
 _SQL_SCOPES = """SELECT s.name, (SELECT coalesce(sum(n), 0) FROM counts WHERE scope_id = s.id) AS
     traces, (SELECT coalesce(sum(n), 0) FROM counts JOIN scopes l ON l.id = scope_id
     WHERE l.log_of = s.id) AS turns, (SELECT date(max(day) * 86400, 'unixepoch') FROM active_days
@@ -11054,19 +11036,15 @@ def rename_project(hippo: Hippocampus, old: str, new: str) -> bool:
     with hippo.writing():
         if merged and target:
             log = store.log_id(source)
-            logs = [(log, store.log_id(target, create=True))] if log else []
-            for part, whole in [*logs, (source, target)]:
-                for sql in _MERGED:
+            for part, whole in [(log, log and store.log_id(target, create=True)), (source, target)]:
+                for sql in _MERGED if part else ():
                     store.run(sql, old=part, new=whole)
             for row in store.rows("SELECT max(id) FROM traces WHERE key NOT NULL AND valid_to IS "
                                   "NULL AND scope_id = ? GROUP BY key HAVING count(*) > 1", target):
                 one_key(store, row[0])
             store.reindex()
         else:
-            store.run("UPDATE scopes SET name = ?, key = ? WHERE id = ?", name, scope_key(name),
-                      source)
-            store.run("UPDATE scopes SET name = ? WHERE log_of = ?", f"{name} (conversation)",
-                      source)
+            store.run(_RENAMED, id=source, name=name, key=scope_key(name))
             store.renew()
         store.event(hippo.clock(), "rename", target if merged else source)
     return merged
@@ -11391,12 +11369,12 @@ def serve_sdk(open_desk: Callable[[], Desk], tools: Sequence[Tool] = TOOLS) -> N
 
 _STRING = r'"(?:[^"\\]|\\.)*"'
 _COMMENT = Regex(rf"({_STRING})|//[^\n]*|/\*.*?\*/", re.S)
-_TRAILING = Regex(rf"({_STRING}|[\w}}\]])(\s*),(?=\s*[}}\]])|{_STRING}", re.S)
+_TRAILING = Regex(rf"({_STRING})|,(?=\s*[}}\]])", re.S)
 _TO_COMMA = Regex(r"(?:\s|//[^\n]*|/\*.*?\*/)*", re.S)
 _SKIPPED = Regex(r"[\s:,]*")
-_OPEN, _CLOSE = "<!-- BEGIN realmemory -->", "<!-- END realmemory -->"
-_OWN_TABLE = (r"^[ \t]*\[\[?[ \t]*mcp_servers[ \t]*\.[ \t]*[\"']?realmemory[\"']?[ \t]*[].][^\n]*"
-              r"(?:\n(?![ \t]*\[)[^\n]*)*")
+_OPEN, _CLOSE = map("{} -->".format, FENCE)
+_OWN_TABLES = Regex(r"^(?=((?:[ \t]*\[\[?[ \t]*mcp_servers[ \t]*\.[ \t]*[\"']?realmemory[\"']?[ \t]"
+                    r"*[].][^\n]*(?:\n(?![ \t]*\[)[^\n]*)*\n?)+))", re.M)   # from each of them on
 _EMPTY = "{\n}\n"                   # what a new JSON file grows from
 
 
@@ -11428,17 +11406,17 @@ def jsonc(source: str) -> _Node:
     >>> jsonc('{"a": [1, 2,], // why\\n}').value
     {'a': [1, 2]}
     """
+    plain = source
     try:
-        with suppress(ValueError):      # most files are plain JSON, and some have megabytes
-            json.loads(source, strict=False)
-            return _Node(source, len(source) - len(source.lstrip()))
-        plain = _COMMENT.sub(lambda match: match[1] or re.sub(r"\S", " ", match[0]), source)
-        plain = _TRAILING.sub(lambda match: f"{match[1]}{match[2]} " if match[1] else match[0],
-                              plain)
-        json.loads(plain, strict=False)
+        try:                            # most files are plain JSON, and some have megabytes
+            json.loads(plain, strict=False)
+        except ValueError:
+            for noise in (_COMMENT, _TRAILING):
+                plain = noise.sub(lambda match: match[1] or re.sub(r"\S", " ", match[0]), plain)
+            json.loads(plain, strict=False)
+        return _Node(plain, len(plain) - len(plain.lstrip()))
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"it is not JSON: {error}") from None
-    return _Node(plain, len(plain) - len(plain.lstrip()))
 
 
 def inserted(source: str, node: _Node, key: str | None, value: object) -> str:
@@ -11467,10 +11445,8 @@ def removed(source: str, node: _Node, key: str | int) -> str:
     if source[comma] == ",":
         return source[:begin] + source[end:comma] + source[comma + 1:]
     before = max((part.end for part in parts.values() if part.end <= begin), default=0)
-    if before:                          # the last part: the comma before it goes too
-        comma = _TO_COMMA.match(source, before).end()
-        return source[:comma] + source[comma + 1:begin] + source[end:]
-    return source[:begin] + source[end:]
+    comma = _TO_COMMA.match(source, before).end() if before else begin      # of the last the one
+    return source[:comma] + source[comma + 1:begin] + source[end:]          # before it goes, too
 
 
 def _other_tables(source: str) -> dict[str, Any]:
@@ -11496,14 +11472,13 @@ def block_span(source: str, what: str) -> tuple[int, int] | None:
                  f"its block is to stand once between {_OPEN} and {_CLOSE}: put back the line that "
                  "is missing, or take the block out")
         return (marks[0].start(), marks[1].end()) if marks else None
-    others, runs = _other_tables(source), [*re.finditer(_OWN_TABLE, source, re.M)]
-    for first, last in ((one, other) for i, one in enumerate(runs) for other in runs[i:][::-1]):
+    others = _other_tables(source)
+    for match in _OWN_TABLES.finditer(source):
         # Comments before the next table are that one's; a line in a text of several is no table.
-        own = re.sub(r"(\s*\n[ \t]*#[^\n]*|\s)+\Z", "", source[first.start():last.end()])
-        end = first.start() + len(own)
+        end = match.start() + len(re.sub(r"(\s*\n[ \t]*#[^\n]*|\s)+\Z", "", match[1]))
         with suppress(InvalidInput):
-            if _other_tables(source[:first.start()] + source[end:]) == others:
-                return first.start(), end
+            if _other_tables(source[:match.start()] + source[end:]) == others:
+                return match.start(), end
     return None
 
 
@@ -11515,10 +11490,8 @@ def with_block(source: str, what: str, block: str) -> str:
         before, after = source[:span[0]], source[span[1]:]
         return before + block + after if block else before.removesuffix(
             newline * (1 + (not after))) + after.removeprefix(newline)
-    if not block:
-        return source
     torn = bool(source) and not source.endswith(newline)    # its last line has no end, nor has ours
-    return source + newline * (bool(source) + torn) + block + newline * (not torn)
+    return source + (newline * (bool(source) + torn) + block + newline * (not torn)) * bool(block)
 
 
 def _shell(argv: list[str]) -> str:
@@ -11575,15 +11548,13 @@ def client_edits(client: str, scope: str, folder: str, home: Sequence[str] = ()
             continue
         edits = found.setdefault(client_path(file, folder), [])
         place, _, flag = place.partition("=")
-        path = tuple(place.split("."))
+        path = () if place == "-" else (*place.split("."), "realmemory")
         if what in _HOOK_SHAPES:
-            edits += [_Edit("item", (*path, theirs), _HOOK_SHAPES[what](
+            edits += [_Edit("item", (*path[:-1], theirs), _HOOK_SHAPES[what](
                 hook_command(ours, client, home))) for ours, theirs in row.calls().items()]
-        elif flag:
-            edits.append(_Edit(what, path, json.loads(flag)))
         else:
-            edits.append(_Edit(what, () if place == "-" else (*path, "realmemory"),
-                               _SHAPES[what](_serve_command(home))))
+            edits.append(_Edit(what, path[:-1], json.loads(flag)) if flag else _Edit(
+                what, path, _SHAPES[what](_serve_command(home))))
     return found
 
 
@@ -11593,11 +11564,11 @@ _MOVED = {"~/.claude.json": "CLAUDE_CONFIG_DIR", "~/.claude": "CLAUDE_CONFIG_DIR
 
 def client_path(file: str, folder: str) -> str:
     """Where a file of the table lies on this machine."""
-    app = {"darwin": "~/Library/Application Support",
-           "win32": os.environ.get("APPDATA") or "~/AppData/Roaming"}
     if sys.platform == "win32":
         file = file.replace("~/.config/zed", "{app}/Zed")
-    file = file.replace("{app}", app.get(sys.platform, "~/.config"))
+    file = file.replace("{app}", {
+        "darwin": "~/Library/Application Support", "win32": os.environ.get(
+            "APPDATA") or "~/AppData/Roaming"}.get(sys.platform, "~/.config"))
     for prefix, variable in _MOVED.items():
         if (moved := os.environ.get(variable)) and (file + "/").startswith(prefix + "/"):
             file = os.path.join(moved, file[len(prefix) + 1:] or os.path.basename(file))
@@ -11617,36 +11588,29 @@ def _at(source: str, path: Sequence[str]) -> tuple[_Node, Sequence[str]]:
     return node, ()
 
 
-def _own_hooks(items: Any) -> list[tuple[Any, ...]]:
-    """The places of own hooks in a list and in the groups of it, the last first."""
-    found: list[tuple[Any, ...]] = []
-    for at, item in enumerate(items if isinstance(items, list) else ()):
-        group = item.get("hooks") if isinstance(item, dict) else None
+def _own_hooks(node: _Node) -> list[tuple[_Node, int, list[Any]]]:
+    """(list, place in it, hooks there) of own hooks and groups of own hooks alone, last first."""
+    found: list[tuple[_Node, int, list[Any]]] = []
+    for at, item in node.parts().items() if isinstance(node.value, list) else ():
+        group = item.value.get("hooks") if isinstance(item.value, dict) else None
         if isinstance(group, list):
-            found += [(at, "hooks", *place) for place in _own_hooks(group)[::-1]]
-        elif re.search(r"sys\.exit\(\w+\.main\(\)\).*\bhook\b.*--client\b", json.dumps(item)):
-            found.append((at,))
-    return found[::-1]
-
-
-def _part(node: _Node, place: Sequence[Any]) -> _Node:
-    for key in place:
-        node = node.parts()[key]
-    return node
+            own = _own_hooks(item.parts()["hooks"])
+            found = ([(node, at, group)] if 0 < len(own) == len(group) else own) + found
+        elif re.search(r"sys\.exit\(\w+\.main\(\)\).*\bhook\b.*--client\b", json.dumps(item.value)):
+            found.insert(0, (node, at, [item.value]))
+    return found
 
 
 def put_in(source: str, edit: _Edit, memo: dict[str, Any]) -> str:
-    """The text of a JSON file with an edit; what had to be made for it goes to the memo."""
+    """A file's text with an edit; what had to be made for it in JSON goes to the memo."""
+    if not edit.path:
+        return with_block(source, edit.what, edit.value)
     node, rest = _at(source, edit.path)
-    value, depth = [edit.value] if edit.what == "item" else edit.value, len(edit.path)
+    item, value, depth = edit.what == "item", edit.value, len(edit.path)
     if not rest:
-        _require(edit.what != "item" or isinstance(node.value, list),
-                 f"{'.'.join(edit.path)} is not a list")
-        held, wanted = node.value, value
-        if edit.what == "item":     # its group may hold other people's, too
-            held = [_part(node, place).value for place in _own_hooks(held)]
-            wanted = edit.value.get("hooks", value)
-        if held == wanted:
+        _require(not item or isinstance(node.value, list), f"{'.'.join(edit.path)} is not a list")
+        held = [hook for *_, own in _own_hooks(node) for hook in own] if item else node.value
+        if held == (value.get("hooks", [value]) if item else value):    # theirs may stand beside
             return source
         if edit.what == "flag":
             memo["old"] += [[[*edit.path], source[node.start:node.end]]]
@@ -11654,22 +11618,22 @@ def put_in(source: str, edit: _Edit, memo: dict[str, Any]) -> str:
         source = taken_out(source, edit, memo)
         node, rest = _at(source, edit.path)
     if not rest:
-        return inserted(source, node, None, edit.value)
+        return inserted(source, node, None, value)
+    memo["made"] += [[*edit.path[:n]] for n in range(depth - len(rest) + 1, depth + 1)]
+    value = [value] if item else value
     for key in reversed(rest[1:]):
         value = {key: value}
-    memo["made"] += [[*edit.path[:n]] for n in range(depth - len(rest) + 1, depth + 1)]
     return inserted(source, node, rest[0], value)
 
 
 def taken_out(source: str, edit: _Edit, memo: Mapping[str, Any]) -> str:
-    """The text of a JSON file without what `put_in` wrote."""
+    """A file's text without what `put_in` wrote."""
+    if not edit.path:
+        return with_block(source, edit.what, "")
     node, rest = _at(source, edit.path)
-    if edit.what == "item":
-        for place in () if rest else _own_hooks(node.value):
-            node, _ = _at(source, edit.path)
-            alone = place[1:] and len(node.value[place[0]]["hooks"]) == 1   # its group goes too
-            place = place[:1] if alone else place
-            source = removed(source, _part(node, place[:-1]), place[-1])
+    if edit.what == "item" and not rest:
+        for group, at, _ in _own_hooks(node):
+            source = removed(source, group, at)
     elif edit.what == "flag" and not rest:
         old: list[str] = [text for path, text in memo["old"] if path == [*edit.path]]
         if old and node.value == edit.value:
@@ -11685,9 +11649,7 @@ def _is_blank(text: str | None) -> bool:
 
 def wired(source: str | None, edits: Sequence[_Edit], memo: dict[str, Any]) -> str:
     """A file's text with the edits in it; None stands for no file."""
-    if not edits[0].path:
-        return with_block(source or "", edits[0].what, edits[0].value)
-    text = _EMPTY if source is None or _is_blank(source) else source
+    text = _EMPTY if edits[0].path and _is_blank(source) else source or ""
     for edit in edits:
         text = put_in(text, edit, memo)
     return text
@@ -11697,11 +11659,11 @@ def unwired(source: str, edits: Sequence[_Edit], memo: Mapping[str, Any]) -> str
     """The inverse of `wired`: None where no file was."""
     if not source.strip():
         return source
-    text, made = source, memo["made"] if edits[0].path else ()
+    text = source
     for edit in edits:
-        text = taken_out(text, edit, memo) if edit.path else with_block(text, edit.what, "")
+        text = taken_out(text, edit, memo)
     flags = {edit.path: edit.value for edit in edits if edit.what == "flag"}
-    for path in reversed(made):
+    for path in reversed(memo["made"]):
         node, rest = _at(text, path)
         if not rest and node.value in ({}, [], flags.get((*path,), {})):
             text = removed(text, _at(text, path[:-1])[0], path[-1])
@@ -11718,7 +11680,7 @@ def _planned(path: str, client: str, edits: Sequence[_Edit], notes: dict[str, An
     try:
         before = after = _file_text(path)
         memo = notes.setdefault(path, {
-            **blank, "was": before if before is None or _is_blank(before) else "", "by": [],
+            **blank, "was": before if _is_blank(before) else "", "by": [],
             "dirs": missing_folders(os.path.dirname(path))})
         memo["by"] = [name for name in memo["by"] if name != client] + [client] * (not out)
         if not out:
@@ -11755,23 +11717,25 @@ def wire(client: str, scope: str, folder: str, brain: str, *, out: bool = False,
         for path, edits in client_edits(client, scope, folder, home).items():
             path = os.path.realpath(path)
             before, after = _planned(path, client, edits, notes, out)
-            diff = "".join(difflib.unified_diff(
-                (before or "").splitlines(True), (after or "").splitlines(True), path, path)
-                if dry_run else ())
-            did = ("none" if before == after else "removed" if after is None
-                   else "made" if before is None else "changed")
             plan.append((path, before, after, notes[path]["dirs"]))
-            done.append({"file": path, "did": did, "diff": diff})
+            diff = difflib.unified_diff((before or "").splitlines(True),
+                                        (after or "").splitlines(True), path, path)
+            done.append({"file": path, "did": "none" if before == after else "removed" if (
+                after is None) else "made" if before is None else "changed",
+                "diff": "".join(diff) if dry_run else ""})
         if dry_run:
             return done
         sweep(copies)
         for path, before, after, _ in plan:
-            if before is not None and before != after:
-                _keep_copy(copies, path)
+            if before not in (None, after):
+                name = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{os.path.basename(path)}"
+                _write_file(os.path.join(copies, name), [_file_text(path, "utf-8") or ""])
+        for name in sorted(os.listdir(copies))[:-41]:       # the newest forty stay, and the lock
+            os.unlink(os.path.join(copies, name))
         notes = {path: memo for path, memo in notes.items() if memo["by"]}
-        text = json.dumps(notes, indent=1, ensure_ascii=False) if notes else None
         # The notes are there first and go last, so that a kill leaves a way back.
-        plan.insert(len(plan) * out, (notes_file, kept, text, []))
+        plan.insert(len(plan) * out, (notes_file, kept, json.dumps(
+            notes, indent=1, ensure_ascii=False) if notes else None, []))
         for path, before, after, made in plan:
             if before != after:
                 _write_text(path, before, after, made)
@@ -11801,24 +11765,6 @@ def _alone_in(folder: str) -> Iterator[None]:
             yield
     except sqlite3.Error as error:
         raise StoreError(f"{path!r} can't be locked ({error}); try again") from error
-
-
-def _file_text(path: str, encoding: str = "utf-8-sig") -> str | None:
-    """A file's text with its line ends, without a byte order mark; None where there is no file."""
-    try:
-        with open(path, encoding=encoding, newline="") as file:
-            return file.read()
-    except FileNotFoundError:
-        return None
-
-
-def _keep_copy(folder: str, path: str) -> None:
-    """A dated copy of a client's file; the newest forty stay."""
-    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
-    _write_file(os.path.join(folder, f"{stamp}-{os.path.basename(path)}"),
-                [_file_text(path, "utf-8") or ""])
-    for name in sorted(os.listdir(folder))[:-41]:       # the last is the lock
-        os.unlink(os.path.join(folder, name))
 
 
 def _write_text(path: str, before: str | None, after: str | None, made: Sequence[str]) -> None:
