@@ -3235,7 +3235,7 @@ def lost(folder: str) -> StoreDamaged | None:
             how, copies = "empty" if os.path.exists(path) else "missing", backup_files(folder)
             way = shell_line(folder, "restore newest --yes" if copies else "check --repair")
             return StoreDamaged(
-                f"{path!r} is {how}, but there is {(copies or kept)[-1]!r}",
+                f"{path!r} is {how}, but there is {(copies or kept)[-1].removesuffix('-wal')!r}",
                 f"{way} brings it back; to start anew, move backups/ and {Store.FILE}.* away")
     return None
 

@@ -3198,7 +3198,8 @@ def test_a_lost_store_beside_its_copies_is_refused_and_had_back(how, left, tmp_p
         put(hippo, "The canary is called Quillfeather")
         copy = Path(hippo.backup())
     if left == "set aside":
-        copy.rename(folder / "memory.db.damaged-20200101T000000.000000")
+        aside = copy.rename(folder / "memory.db.damaged-20200101T000000.000000")
+        Path(f"{aside}-wal").touch()
     LOST[how](file)
     at, way = ["--path", folder], "restore newest" if left == "copies" else "check --repair"
     for words in ("recall canary", "remember x", "list", "check", "brief --strict", "scopes",
