@@ -2708,7 +2708,7 @@ MIGRATIONS = {1: "INSERT INTO scopes VALUES(1, 'global', 'global', NULL)", 2: ""
 SQL_IN = "IN (SELECT value FROM json_each(?))"
 SQL_TRACE = "SELECT t.*, (SELECT name FROM scopes s WHERE s.id = scope_id) AS scope FROM traces t"
 SQL_UIDS = f"{SQL_TRACE} WHERE uid {SQL_IN}"
-SQL_FEW, SQL_THESE = f"{SQL_TRACE} WHERE id IN (?, ?, ?)", f"{SQL_TRACE} WHERE id {SQL_IN}"
+SQL_THESE = f"{SQL_TRACE} WHERE id {SQL_IN}"
 SQL_FTS5 = "SELECT 1 FROM pragma_module_list WHERE name = 'fts5'"  # not in all Pythons
 SQL_BRIEF = f"""{SQL_TRACE} INDEXED BY traces_brief WHERE scope_id = ? AND kind = ?
     AND valid_to IS NULL AND quarantined = 0 AND (kind <> 'procedural' OR origin IN
@@ -3772,11 +3772,7 @@ class TraceStore(Store):
     def traces(self, ids: Iterable[int]) -> dict[int, sqlite3.Row]:
         """Rows of traces by id, with the scope's name; unknown ids are left out."""
         ids = list(ids)
-        if len(ids) <= 3:  # the gate's; costs less than JSON
-            found = self.rows(SQL_FEW, *ids, *[None] * (3 - len(ids))) if ids else []
-        else:
-            found = self.rows(SQL_THESE, str(ids))
-        by_id = {row["id"]: row for row in found}
+        by_id = {row["id"]: row for row in (self.rows(SQL_THESE, to_json(ids)) if ids else ())}
         return {ident: by_id[ident] for ident in ids if ident in by_id}
 
     def retired(self) -> set[int]:
