@@ -2781,7 +2781,7 @@ MIGRATIONS = {1: "INSERT INTO scopes VALUES(1, 'global', 'global', NULL)", 2: ""
 SQL_IN = "IN (SELECT value FROM json_each(?))"
 SQL_TRACE = "SELECT t.*, (SELECT name FROM scopes s WHERE s.id = scope_id) AS scope FROM traces t"
 SQL_UIDS = f"{SQL_TRACE} WHERE uid {SQL_IN}"
-SQL_FEW, SQL_THESE = f"{SQL_TRACE} WHERE id IN (?, ?, ?)", f"{SQL_TRACE} WHERE id {SQL_IN}"
+SQL_THESE = f"{SQL_TRACE} WHERE id {SQL_IN}"
 SQL_FTS5 = "SELECT 1 FROM pragma_module_list WHERE name = 'fts5'"  # not in all Pythons
 SQL_BRIEF = f"""{SQL_TRACE} INDEXED BY traces_brief WHERE scope_id = ? AND kind = ?
     AND valid_to IS NULL AND quarantined = 0 AND (kind <> 'procedural' OR origin IN
@@ -3337,7 +3337,7 @@ def lost(folder: str) -> StoreDamaged | None:
             how, copies = "empty" if os.path.exists(path) else "missing", backup_files(folder)
             way = shell_line(folder, "restore newest --yes" if copies else "check --repair")
             return StoreDamaged(
-                f"{path!r} is {how}, but there is {(copies or kept)[-1]!r}",
+                f"{path!r} is {how}, but there is {(copies or kept)[-1].removesuffix('-wal')!r}",
                 f"{way} brings it back; to start anew, move backups/ and {Store.FILE}.* away")
     return None
 
@@ -3907,11 +3907,7 @@ class TraceStore(Store):
     def traces(self, ids: Iterable[int]) -> dict[int, sqlite3.Row]:
         """Rows of traces by id, with the scope's name; unknown ids are left out."""
         ids = list(ids)
-        if len(ids) <= 3:  # the gate's; costs less than JSON
-            found = self.rows(SQL_FEW, *ids, *[None] * (3 - len(ids))) if ids else []
-        else:
-            found = self.rows(SQL_THESE, str(ids))
-        by_id = {row["id"]: row for row in found}
+        by_id = {row["id"]: row for row in (self.rows(SQL_THESE, to_json(ids)) if ids else ())}
         return {ident: by_id[ident] for ident in ids if ident in by_id}
 
     def retired(self) -> set[int]:
@@ -6747,14 +6743,12 @@ def _mended(store: TraceStore, copies: Sequence[str] = ()) -> list[str]:
     """Rebuild in one transaction what is derivable, and drop what dangles; what was done with texts
     that are not what was remembered: taken from a copy that has it, or kept as they read."""
     told = list[str]()
+    store.run("PRAGMA foreign_keys = OFF")      # else what refers to a row goes with its like
     with store.writing():
         store.converge()
         for table in SALVAGED:
             for row in store.unreadable(table):
-                if table == "traces":
-                    store.change(**{"ident": row["id"], **row})
-                else:
-                    store.add(table, verb="INSERT OR REPLACE", **row)
+                store.add(table, verb="INSERT OR REPLACE", **row)
         store.run(_RECOVERED)
         for table, where, values in _AUDIT.values():
             store.run(f"UPDATE {table} SET {values} WHERE {where}" if values else
@@ -6834,7 +6828,6 @@ def _rebuilt(path: str, config: MemoryConfig, dry_run: bool, held: sqlite3.Conne
             if not here:
                 raise StoreDamaged(f"nothing can be read of {path!r}, and there is no sound copy; "
                                    "it was left as it is: move it away to start anew")
-            store.run("PRAGMA foreign_keys = ON")
             told += _mended(store, copies)
         told.append(f"{len(read)} traces are from the damaged file" + (
             f", {len(here - read)} from {copies[0]}: they may have been changed or forgotten since"

@@ -3426,7 +3426,8 @@ def test_a_lost_store_beside_its_copies_is_refused_and_had_back(how, left, tmp_p
         put(hippo, "The canary is called Quillfeather")
         copy = Path(hippo.backup())
     if left == "set aside":
-        copy.rename(folder / "memory.db.damaged-20200101T000000.000000")
+        aside = copy.rename(folder / "memory.db.damaged-20200101T000000.000000")
+        Path(f"{aside}-wal").touch()
     LOST[how](file)
     at, way = ["--path", folder], "restore newest" if left == "copies" else "check --repair"
     for words in ("recall canary", "remember x", "list", "check", "brief --strict", "scopes",
@@ -4120,6 +4121,16 @@ def test_a_text_that_changed_is_taken_from_the_copy_that_has_it(hippo, alone, cl
     assert f"#1: its text is not what was remembered; taken from {copy}" in cli(
         "check", "--repair", "--yes").out
     assert hippo.get(1).text == "The mast is of spruce" and hippo.check() == []
+
+
+def test_a_block_that_is_no_utf_8_is_mended_and_keeps_its_earlier_values(hippo, alone, cli):
+    core = rm.MainContext(hippo, "s").core
+    for value in ("the tide is low", "the tide is high"):
+        core.put("note", value=value)
+    sql(alone, "UPDATE blocks SET value = CAST(x'61ff' AS TEXT) WHERE label = 'note'")
+    assert "rows of blocks with a text that is no UTF-8" in cli("check").out
+    assert cli("check", "--repair", "--yes").code == 0 and hippo.check() == []
+    assert core["note"].value == "a\ufffd" and core.edits("note")[-1] == "the tide is low"
 
 
 def test_forged_rows_and_missing_ones_break_nothing(hippo, alone):
