@@ -9179,12 +9179,9 @@ class LangGraphStore:
         with (store := self.hippo.store).reading():
             return store.rows(_STORED, store.scope_id(self.scope), start, start + more, most)
 
-    def _at(self, key: str) -> sqlite3.Row | None:
-        return next(iter(self._rows(key, "")), None)
-
     def _get(self, op: Any) -> Any:
-        row = self._at(_place_of(op.namespace, op.key))
-        return row and _store_item(op, "Item", row)
+        rows = self._rows(_place_of(op.namespace, op.key), "")
+        return _store_item(op, "Item", rows[0]) if rows else None
 
     def _draft(self, op: Any) -> Draft:
         value, texts, base = exact_json(dict(op.value)), list[str](), sys.modules[op.__module__]
@@ -9201,17 +9198,17 @@ class LangGraphStore:
     def _put(self, key: str, space: str, draft: Draft | None) -> None:
         """Write an item, or retire it; its place in the order is its namespace's and its own."""
         store, now, new = self.hippo.store, self.hippo.clock(), None
-        old = self._at(key)
+        old = self._rows(key, "")
         if draft is not None:
             latest = store.value("SELECT seq FROM sqlite_sequence WHERE name = 'traces'") or 0
-            beside = [old] if old else self._rows(f"{space}]", most=1)
+            beside = old or self._rows(f"{space}]", most=1)
             about = json.loads(beside[0]["meta"])["store"] if beside else {"place": [latest]}
             about |= draft.meta if old else {
                 **draft.meta, "created": now, "place": [about["place"][0], latest]}
             new = place(self.hippo, draft._replace(key=key, meta={"store": about})).memory_id
         if old:
             store.supersede("UPDATE traces SET valid_to = ?, superseded_by = ?, updated_at = ? "
-                            "WHERE id = ?", [(now, new, now, old["id"])])
+                            "WHERE id = ?", [(now, new, now, old[0]["id"])])
 
     def _search(self, op: Any) -> list[Any]:
         rows = {row["id"]: row for row in sorted(       # "^" stands after "," and "]"
