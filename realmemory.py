@@ -7003,7 +7003,6 @@ class Hippocampus(_Brain):
 
 class Desk:
     """An open brain together with the detected project."""
-
     def __init__(self, hippo: Hippocampus, project: Project) -> None:
         self.hippo, self.project = hippo, project._replace(
             identities=tuple(storable(identity) for identity in project.identities))
@@ -7332,7 +7331,6 @@ class Block(Record):
 class CoreMemory:
     """The blocks that are always in a context: those of its scope, and the global ones.  No call
     clears a block, and every edit is kept and can be undone."""
-
     def __init__(self, hippo: Hippocampus, scope: str | None = None) -> None:
         self.hippo, self.scope = hippo, scope or GLOBAL
         self.fits: Callable[[], object] = int   # raises where blocks that grew have no room
@@ -7573,7 +7571,6 @@ class MainContext:
     """The main context of a session, within `max_main_context_tokens`, and the way to the rest.
     Another process resumes it by its `session_id`.  `count_tokens` and `summariser` (of the summary
     so far and the turns that leave, to a text) may be any callables."""
-
     def __init__(self, hippo: Hippocampus, session_id: str | None = None, *,
                  scope: str | None = None, max_main_context_tokens: int = 4_000,
                  max_messages: int | None = None, count_tokens: Callable[[str], int] = tokens_of,
@@ -8757,7 +8754,6 @@ def _numbered(lines: Sequence[str], first: int) -> str:
 
 class _FileBlocks(CoreMemory):
     """Blocks whose label is a path; a folder's ends in a slash, a deleted file has metadata."""
-
     def blocks(self) -> dict[str, Block]:
         with (store := self.hippo.store).reading():
             return {row["label"]: _block(row) for row in store.rows(
@@ -8772,7 +8768,6 @@ class MemoryFiles:
 
     is a tool of the SDK's runner.  Secrets are cut out; directive-shaped text is shown under a line
     that says so.  Every version is kept, a deleted file's too: `kept` has them by their paths."""
-
     failure: type[Exception] | None = None      # what `call` raises in place of our errors
 
     def __init__(self, hippo: Hippocampus, scope: str | None = None) -> None:
@@ -8944,7 +8939,6 @@ def _tree(blocks: Mapping[str, Block]) -> dict[str, Block | None]:
 class AgentSession:
     """A Session of the OpenAI Agents SDK over the recall tier of a scope.  Items are turns:
     `conversation_search` finds what was said in them, also after pop_item and clear_session."""
-
     def __init__(self, hippo: Hippocampus, session_id: str, *, scope: str | None = None,
                  session_settings: Any = None) -> None:
         self.hippo, self.scope, self.session_settings = hippo, scope or GLOBAL, session_settings
@@ -9024,7 +9018,6 @@ class LangGraphStore:
 
     An item is a trace that says the strings of its value.  A new value supersedes the old one and
     deletion retires it: it is kept until `Hippocampus.forget`.  A query's score is confidence."""
-
     def __init__(self, hippo: Hippocampus, scope: str | None = None) -> None:
         super().__init__()
         self.hippo, self.scope = hippo, scope or GLOBAL
