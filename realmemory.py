@@ -7325,7 +7325,6 @@ class Hippocampus(_Brain):
 
 class Desk:
     """An open brain together with the detected project."""
-
     def __init__(self, hippo: Hippocampus, project: Project) -> None:
         self.hippo, self.project = hippo, project._replace(
             identities=tuple(storable(identity) for identity in project.identities))
@@ -7664,7 +7663,6 @@ class Block(Record):
 class CoreMemory:
     """The blocks that are always in a context: those of its scope, and the global ones.  No call
     clears a block, and every edit is kept and can be undone."""
-
     def __init__(self, hippo: Hippocampus, scope: str | None = None) -> None:
         self.hippo, self.scope = hippo, scope or GLOBAL
         self.fits: Callable[[], object] = int   # raises where blocks that grew have no room
@@ -7909,7 +7907,6 @@ class MainContext:
     """The main context of a session, within `max_main_context_tokens`, and the way to the rest.
     Another process resumes it by its `session_id`.  `count_tokens` and `summariser` (of the summary
     so far and the turns that leave, to a text) may be any callables."""
-
     def __init__(self, hippo: Hippocampus, session_id: str | None = None, *,
                  scope: str | None = None, max_main_context_tokens: int = 4_000,
                  max_messages: int | None = None, count_tokens: Callable[[str], int] = tokens_of,
@@ -9094,7 +9091,6 @@ def _numbered(lines: Sequence[str], first: int) -> str:
 
 class _FileBlocks(CoreMemory):
     """Blocks whose label is a path; a folder's ends in a slash, a deleted file has metadata."""
-
     def blocks(self) -> dict[str, Block]:
         with (store := self.hippo.store).reading():
             return {row["label"]: _block(row) for row in store.rows(
@@ -9109,7 +9105,6 @@ class MemoryFiles:
 
     is a tool of the SDK's runner.  Secrets are cut out; directive-shaped text is shown under a line
     that says so.  Every version is kept, a deleted file's too: `kept` has them by their paths."""
-
     failure: type[Exception] | None = None      # what `call` raises in place of our errors
 
     def __init__(self, hippo: Hippocampus, scope: str | None = None) -> None:
@@ -9288,7 +9283,6 @@ def _tree(blocks: Mapping[str, Block]) -> dict[str, Block | None]:
 class AgentSession:
     """A Session of the OpenAI Agents SDK over the recall tier of a scope.  Items are turns:
     `conversation_search` finds what was said in them, also after pop_item and clear_session."""
-
     def __init__(self, hippo: Hippocampus, session_id: str, *, scope: str | None = None,
                  session_settings: Any = None) -> None:
         self.hippo, self.scope, self.session_settings = hippo, scope or GLOBAL, session_settings
@@ -9368,7 +9362,6 @@ class LangGraphStore:
 
     An item is a trace that says the strings of its value.  A new value supersedes the old one and
     deletion retires it: it is kept until `Hippocampus.forget`.  A query's score is confidence."""
-
     def __init__(self, hippo: Hippocampus, scope: str | None = None) -> None:
         super().__init__()
         self.hippo, self.scope = hippo, scope or GLOBAL
@@ -9403,12 +9396,9 @@ class LangGraphStore:
         with (store := self.hippo.store).reading():
             return store.rows(_STORED, store.scope_id(self.scope), start, start + more, most)
 
-    def _at(self, key: str) -> sqlite3.Row | None:
-        return next(iter(self._rows(key, "")), None)
-
     def _get(self, op: Any) -> Any:
-        row = self._at(_place_of(op.namespace, op.key))
-        return row and _store_item(op, "Item", row)
+        rows = self._rows(_place_of(op.namespace, op.key), "")
+        return _store_item(op, "Item", rows[0]) if rows else None
 
     def _draft(self, op: Any) -> Draft:
         value, texts, base = exact_json(dict(op.value)), list[str](), sys.modules[op.__module__]
@@ -9425,17 +9415,17 @@ class LangGraphStore:
     def _put(self, key: str, space: str, draft: Draft | None) -> None:
         """Write an item, or retire it; its place in the order is its namespace's and its own."""
         store, now, new = self.hippo.store, self.hippo.clock(), None
-        old = self._at(key)
+        old = self._rows(key, "")
         if draft is not None:
             latest = store.value("SELECT seq FROM sqlite_sequence WHERE name = 'traces'") or 0
-            beside = [old] if old else self._rows(f"{space}]", most=1)
+            beside = old or self._rows(f"{space}]", most=1)
             about = json.loads(beside[0]["meta"])["store"] if beside else {"place": [latest]}
             about |= draft.meta if old else {
                 **draft.meta, "created": now, "place": [about["place"][0], latest]}
             new = place(self.hippo, draft._replace(key=key, meta={"store": about})).memory_id
         if old:
             store.supersede("UPDATE traces SET valid_to = ?, superseded_by = ?, updated_at = ? "
-                            "WHERE id = ?", [(now, new, now, old["id"])])
+                            "WHERE id = ?", [(now, new, now, old[0]["id"])])
 
     def _search(self, op: Any) -> list[Any]:
         rows = {row["id"]: row for row in sorted(       # "^" stands after "," and "]"
