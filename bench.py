@@ -3088,9 +3088,15 @@ class Stepping(sqlite3.Connection):
         return super().executemany(sql, rows)
 
     def backup(self, target: sqlite3.Connection, **options: Any) -> None:
+        given = options.get("progress", lambda *_: None)
+
+        def told(status: int, left: int, of: int) -> None:
+            given(status, left, of)
+            if left:
+                type(self).step("pages")
+
         type(self).step("backup")
-        super().backup(target, pages=16, progress=lambda _, left, of: (
-            left and type(self).step("pages")))  # fmt: skip
+        super().backup(target, pages=16, progress=told)
 
 
 @contextmanager

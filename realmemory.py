@@ -2367,6 +2367,7 @@ SALAD = 0.3                         # factor of a text of such an origin that on
 IN_ORDER = 0.2                      # weight of the cue's words standing in its order
 AS_WRITTEN = 0.05                   # weight of those that stand there with their signs: .NET, $HOME
 LISTED = 1_500                      # characters from which a list of a trusted origin is doubted
+FEW, EXACT, LEAD = 3, 0.75, 2.0     # traces of a telling code; coverage, score that it stands for
 GRAMS = 0.2                         # weight of the cue's letter 4-grams found in a text
 ANOTHER = 0.1                       # trust in a text about another number: ABC-15 for ABC-16
 MEANING = 0.2                       # weight of a model's lift beside votes scaled to 1
@@ -2462,6 +2463,19 @@ class Cue(Record):
     """An analysed cue."""
     text: str
     words: tuple[str, ...]  # distinct content terms, in order
+    codes: dict[str, str]   # as written, by term, what names a thing by its shape
+
+
+# Letters before a digit, a joint within, camel case, a long number.
+_CODE = Regex(r"[^\W\d].*\d|\w_+\w|[a-zа-я][A-ZА-Я]|[@\\]|::|[./].*[./]|\w\.[a-z]{1,4}$|^\d{5,}")
+# A UUID, or letters and digits in turns: a hash, of which the parts say nothing.
+_HASH = Regex(r"(?<![^\W_])(?:[\da-f]{8}-(?:[\da-f]{4}-){3}[\da-f]{12}|(?=(?:[a-z]+\d+){2}"
+              r"|(?:\d+[a-z]+){2}|(?:[a-f]+\d+[a-f]|\d+[a-f]+\d)[\da-f]*(?![^\W_]))[a-z\d]{7,64})"
+              r"(?![^\W_])", re.I)
+# What a cue about one thing may say beside it.
+_ASKING = frozenset(map(stem, """know known mention mentioned tell told remember recall concerning
+regarding info information details про знаем знаешь известно расскажи сказано говорится помнишь
+упоминается упомянут касается sabemos sabes dime cuentame menciona mencionado recuerdas""".split()))
 
 
 def ends_of(query: str) -> str:
@@ -2471,10 +2485,17 @@ def ends_of(query: str) -> str:
 
 def cue_of(query: str) -> Cue:
     """The analysed cue; of a very long one the first and last terms."""
-    words = tuple(dict.fromkeys(content(ends_of(query))))
+    text = ends_of(query)
+    codes = {_look_up(word)[0]: word for token in tokens(text[:2_000]) for word in token.split("'")
+             if 3 < len(word) < 200 and _CODE.search(word)}
+    noise = {part for code in codes.values() if _HASH.fullmatch(code)
+             for part in _look_up(code)[1:]}
+    words = tuple(word for word in dict.fromkeys(content(text)) if word not in noise)
+    asked = tuple(word for word in words if word not in _ASKING)
+    words = asked if len(asked) == 1 else words
     if len(words) > 4 * CUE_TERMS:
         words = words[:2 * CUE_TERMS] + words[-2 * CUE_TERMS:]
-    return Cue(query, words)
+    return Cue(query, words, codes)
 
 
 # A number that names a thing, after a word and what may join them, and the word that follows.
@@ -2488,9 +2509,9 @@ _Named = dict[tuple[str, str], str]
 
 @lru_cache(64)
 def identifiers(text: str, *, sure: bool = False) -> _Named:
-    """{(name, number): as written} of ABC-16, srv99, v2.3.7, invoice 4472; `sure`: without what may
-    be a count, an amount or a date."""
-    found = {}
+    """{(name, number): as written} of ABC-16, srv99, v2.3.7, invoice 4472, hashes; `sure`: without
+    what may be a count, an amount or a date."""
+    found = {("#", code.lower()): code for code in _HASH.findall(text)}
     for match in _NUMBER.finditer(text):
         number, after = match[1], match[2] or ""
         before = _NAME.search(text, max(0, match.start() - 40), match.start())
@@ -2509,12 +2530,29 @@ def identifiers(text: str, *, sure: bool = False) -> _Named:
 def names(text: str, asked: _Named) -> bool | None:
     """Whether a text names one of the things asked for, 3 for 3.11 or a long number by itself;
     False where it only has other numbers in their place, else None."""
-    there = [(name, f"{n}.") for name, n in identifiers(text[:20_000])]
-    if any(n == f"{number}." and len(number) > 2 or other == name and (
-            n.startswith(f"{number}.") or f"{number}.".startswith(n))
-           for name, number in asked for other, n in there):
+    mine, there = ([(name, n if name == "#" else f"{n}.") for name, n in some]  # a hash may be cut
+                   for some in (asked, identifiers(_around(text, asked))))
+    if any(n == number and len(n) > 3 or other == name and (
+            n.startswith(number) or number.startswith(n))
+           for name, number in mine for other, n in there):
         return True
-    return False if {name for name, _ in asked}.intersection(name for name, _ in there) else None
+    return False if {name for name, _ in mine}.intersection(name for name, _ in there) else None
+
+
+def _around(text: str, asked: _Named) -> str:
+    """The beginning of a text, and what stands around the numbers asked for in the rest."""
+    if len(text) <= 20_000:
+        return text
+    found = re.compile("|".join([re.escape(n) for _, n in asked]), re.I).finditer(text, 20_000)
+    return "\n".join([text[:20_000], *(text[match.start() - 60:match.end() + 20]
+                                       for match in islice(found, 50))])
+
+
+def spells(text: str, code: str) -> bool:
+    """Whether a text has a code, whatever joins its parts."""
+    parts = r"[\W_]{0,3}".join(re.escape(fold(part)) for part in _PART.findall(code))
+    found = re.compile(rf"(?:(?<![^\W_])|(?<=v)){parts}(?![^\W_])", re.I)
+    return any(map(found.search, [text] if text.isascii() else [text, fold(text)]))
 
 
 def sentences(text: str, most: int = 24) -> list[str]:
@@ -2771,7 +2809,7 @@ MIGRATIONS = {1: "INSERT INTO scopes VALUES(1, 'global', 'global', NULL)", 2: ""
 SQL_IN = "IN (SELECT value FROM json_each(?))"
 SQL_TRACE = "SELECT t.*, (SELECT name FROM scopes s WHERE s.id = scope_id) AS scope FROM traces t"
 SQL_UIDS = f"{SQL_TRACE} WHERE uid {SQL_IN}"
-SQL_FEW, SQL_THESE = f"{SQL_TRACE} WHERE id IN (?, ?, ?)", f"{SQL_TRACE} WHERE id {SQL_IN}"
+SQL_THESE = f"{SQL_TRACE} WHERE id {SQL_IN}"
 SQL_FTS5 = "SELECT 1 FROM pragma_module_list WHERE name = 'fts5'"  # not in all Pythons
 SQL_BRIEF = f"""{SQL_TRACE} INDEXED BY traces_brief WHERE scope_id = ? AND kind = ?
     AND valid_to IS NULL AND quarantined = 0 AND (kind <> 'procedural' OR origin IN
@@ -3327,7 +3365,7 @@ def lost(folder: str) -> StoreDamaged | None:
             how, copies = "empty" if os.path.exists(path) else "missing", backup_files(folder)
             way = shell_line(folder, "restore newest --yes" if copies else "check --repair")
             return StoreDamaged(
-                f"{path!r} is {how}, but there is {(copies or kept)[-1]!r}",
+                f"{path!r} is {how}, but there is {(copies or kept)[-1].removesuffix('-wal')!r}",
                 f"{way} brings it back; to start anew, move backups/ and {Store.FILE}.* away")
     return None
 
@@ -3897,11 +3935,7 @@ class TraceStore(Store):
     def traces(self, ids: Iterable[int]) -> dict[int, sqlite3.Row]:
         """Rows of traces by id, with the scope's name; unknown ids are left out."""
         ids = list(ids)
-        if len(ids) <= 3:  # the gate's; costs less than JSON
-            found = self.rows(SQL_FEW, *ids, *[None] * (3 - len(ids))) if ids else []
-        else:
-            found = self.rows(SQL_THESE, str(ids))
-        by_id = {row["id"]: row for row in found}
+        by_id = {row["id"]: row for row in (self.rows(SQL_THESE, to_json(ids)) if ids else ())}
         return {ident: by_id[ident] for ident in ids if ident in by_id}
 
     def retired(self) -> set[int]:
@@ -4874,6 +4908,7 @@ class _Hit:
     votes = score = cosine = lift = meant = covered = share = 0.0
     known = confidence = 0.0  # chances: of any answer, of this one
     named: bool | None = None  # by number what the cue names so; False: another of the kind
+    exact = 0  # codes of the cue that it spells, and hardly another
     again = False  # another wording of a better hit
     trust = 1.0  # less for a mere list of words
     source = "keyword"
@@ -4904,14 +4939,18 @@ class _Recall:
         self.focusable = len(parts) > 1 and not focus  # another look may find more
         if focus:
             self._focus(parts)
-        self.named = identifiers(
-            ends_of(self.cue.text) if len(self.cue.words) <= LONG_CUE else "", sure=True)
+        text = ends_of(self.cue.text) if len(self.cue.words) <= LONG_CUE else ""
+        self.named = {**identifiers(text, sure=True)}
+        self.maybe = {one: said for one, said in identifiers(text).items()
+                      if one[0] and not STOP.union(_MONTHS, self.named) & {one[0], one}}
         self.telling = self._told()
         self.weights = {word: weight for word, weight, _ in self.telling}
         rarest = nlargest(TELLING, self.telling, key=lambda one: one[1])
         self.whole = sum(weight for _, weight, _ in rarest)
         self.unheard = sum(weight for _, weight, buckets in rarest if not any(buckets)) / (
             self.whole or 1.0)
+        self.codes = self._codes() if text and (self.cue.codes or self.named) else []
+        self.first = set[int]().union(*(held for _, _, held in self.codes))
         self.taught: dict[int, list[set[str]]] = {}  # words of the cues that rewards taught
         self.heads: dict[int, int] = {}
         self.allowed = self._allowed(**filters)
@@ -4941,18 +4980,35 @@ class _Recall:
                   if stem(word) in self.cue.words and word.startswith(stem(word))]
         buckets = {word: [self.store.index.bucket(scope, unit_of(word)) for scope in self.filled]
                    for word in (*self.cue.words, *joined)}  # multitenant may stand as multi-tenant
-        # An identifier that no trace spells so is known by its parts; what stands before a colon
-        # and nobody said is a label.
+        # An identifier that no trace spells so is known by its parts, a code by all of them; what
+        # stands before a colon and nobody said is a label.
         labels = {word for label in re.findall(r"([^\W\d]\w*):+(?=\w)", self.cue.text[:2_000])
                   for word in content(label)}
         told = [(w, rarity(self._pointers(unit_of(w)) // POINTERS_PER_HOLDER, self.total), held)
-                for w, held in buckets.items() if any(held) or w not in labels and not any(
-                    w != part and w.startswith(part) for part in buckets)]
+                for w, held in buckets.items() if any(held) or w not in labels and not (
+                    any(w != part and w.startswith(part) for part in buckets) and all(
+                        any(buckets.get(part, ())) for code in [self.cue.codes.get(w)] if code
+                        for part in _look_up(code)[1:]))]
         if len(told) > CUE_TERMS:
             unknown = rarity(0, self.total)
             known = [one for one in told if one[1] < unknown] or told
             told = nlargest(CUE_TERMS, known, key=lambda one: one[1])
         return told
+
+    def _codes(self) -> list[tuple[str, bool, set[int]]]:
+        """(code, whether as one word, ids of the traces that hold its words) of the codes and names
+        of the cue that few current traces hold."""
+        held = {word: {pointer >> 8 for bucket in buckets for pointer in bucket if pointer & 1}
+                for word, _, buckets in self.telling if sum(map(len, buckets)) < 1_000}
+        found, written = [], self.cue.codes.values()
+        for code in {*written, *self.named.values()}:
+            whole, *parts = words = content(code)
+            one = code in written and bool(held.get(whole))
+            idents = set.intersection(*(held.get(word, set()) for word in (
+                [whole] if one or not parts else parts if code in written else words)))
+            if idents and len(idents - self.store.retired()) <= FEW:
+                found.append((code, one, idents))
+        return found
 
     def _pointers(self, unit: int) -> int:
         """How many pointers of current traces a unit has, by a sample of many."""
@@ -4973,7 +5029,8 @@ class _Recall:
             claims, top = dict(votes), max(votes.values(), default=0.0) or 1.0
             for ident, (_, lift) in self.near.items():
                 claims[ident] = votes.get(ident, 0.0) + top * MEANING * max(0.0, lift)
-            order = sorted(claims, key=lambda ident: (-claims[ident], -ident))
+            order = sorted({**dict.fromkeys(self.first, 0.0), **claims}, key=lambda ident: (
+                ident not in self.first, -claims.get(ident, 0.0), -ident))
             step = max(self.config.rerank, 2 * k)
             for start in range(0, len(order), step):
                 self._accept(order[start:start + step], votes, hits)
@@ -5057,7 +5114,8 @@ class _Recall:
             hit.score += SESSION * means[hit.row["session_id"] or None] + MEANING * hit.lift
             hit.score *= DOUBTED if hit.row["quarantined"] else (
                 1.0 if hit.row["origin"] in TRUSTED else UNTRUSTED)
-        hits.sort(key=lambda hit: (-hit.score, -hit.row["id"]))
+        hits.sort(key=lambda hit: (self.first.isdisjoint([hit.row["id"], *hit.through]), -hit.score,
+                                   -hit.row["id"]))
         best = hits[:max(BEST, 2 * k)]
         self._reread(best)
         hits[:len(best)] = sorted(best, key=lambda hit: (-hit.score, -hit.row["id"]))
@@ -5068,10 +5126,13 @@ class _Recall:
         share = shares([hit.score for hit in hits])
         for hit, hit.share in zip(hits[:len(best)], share, strict=False):
             self.judge(hit)
-        others = [hit.covered for hit in best if hit.named is False]
-        if others and not any(hit.named for hit in best):   # what has less of the cue is no answer
+        others = [hit.row["id"] for hit in best if hit.named is False]
+        if others and not any(hit.named for hit in best):   # what has less of the rest is no answer
+            parts = {part for said in self.named.values() for part in content(said)}
+            most = max(self._covered(ident, parts) for ident in others)
             for hit in best:
-                if hit.named is None and 0 < hit.covered <= max(others):
+                if hit.named is None and hit.covered and (
+                        self._covered(hit.row["id"], parts) <= most):
                     hit.known, hit.confidence = hit.known * ANOTHER, hit.confidence * ANOTHER
         return hits
 
@@ -5081,18 +5142,20 @@ class _Recall:
         every, written = terms(asked), as_written(asked).split()
         grams = {word[i:i + 4] for word in set(re.findall(r"\w{4,}", asked.lower())) - STOP
                  for i in range(len(word) - 3)} if self.config.use_cosine else set()
+        self._compare(best)
+        exact = sum(hit.exact > 0 for hit in best)
         for rank, hit in enumerate(best):
             if self.config.use_decay:
                 hit.score *= 0.9 + 0.1 * self.retained(hit.row)
             if rank < BEST:
                 listed = (hit.row["origin"] not in TRUSTED or len(hit.row["text"]) > LISTED
                           ) and word_salad(hit.row["text"][:2_000])
-                hit.trust = SALAD if listed else 1.0
+                sole = hit.exact and exact == 1 or listed and self._alone(hit.row["id"])
+                hit.trust = SALAD if listed and not sole else 1.0
                 hit.score *= hit.trust
                 text = hit.row["text"][:1_000].lower()
                 shared = len([gram for gram in grams if gram in text])
                 hit.score *= 1 + GRAMS * shared / (len(grams) or 1)
-            hit.named = self._names(hit, self.named) if self.named else None
             if hit.named is False:
                 hit.trust, hit.score = hit.trust * ANOTHER, hit.score * ANOTHER
             if rank < 10:
@@ -5100,6 +5163,7 @@ class _Recall:
                 text = as_written(text)
                 same = sum(f" {word} " in text for word in written)
                 hit.score *= 1 + AS_WRITTEN * same / (len(written) or 1)
+            hit.score += LEAD * hit.exact * hit.trust
         hits = {hit.row["id"]: hit for hit in best}
         for one, two, _ in self.store.rows(SQL_CONFLICTS, ids=to_json(list(hits))):
             for said, other in ((hits[one], hits[two]), (hits[two], hits[one])):
@@ -5107,27 +5171,55 @@ class _Recall:
                         not said.row["quarantined"]):  # a user's word goes first
                     other.score = min(other.score, 0.99 * said.score)
 
+    def _compare(self, best: Sequence[_Hit]) -> None:
+        """Fill in which of the best hits have the things that the cue names, and which others."""
+        if self.maybe:  # abc 16 is a name where one is spelled ABC-15
+            there = {name for hit in best for (name, _), said in identifiers(
+                hit.row["text"][:20_000], sure=True).items() if " " not in said}
+            self.named |= {one: said for one, said in self.maybe.items() if one[0] in there}
+        for hit in best:
+            hit.named = self._names(hit, self.named) if self.named else None
+            for code, one, held in self.codes:
+                if not held.isdisjoint([hit.row["id"], *hit.through]):
+                    spelled = spells(hit.row["text"], code) or spells(self._aside(hit), code)
+                    hit.exact += spelled
+                    if one and not spelled:  # the unit is another word's, too
+                        hit.named = False
+        if sum(hit.exact > 0 for hit in best) > FEW:
+            for hit in best:
+                hit.exact = 0
+
     def _names(self, hit: _Hit, asked: _Named) -> bool | None:
-        """What `names` says of a hit, its other wordings, its year and what it supersedes."""
+        """What `names` says of a hit and what stands aside."""
         said = names(hit.row["text"], asked)
-        return said if said is not False else names("\n".join([
-            day_of(valid_from(hit.row))[:4], *self.store.wordings(hit.row)[1:],
-            *(row["text"] for row in self.store.traces(hit.through).values())]), asked) or False
+        return said if said is not False else names(self._aside(hit), asked) or False
+
+    def _aside(self, hit: _Hit) -> str:
+        """A hit's year, its other wordings and what it supersedes."""
+        return "\n".join([day_of(valid_from(hit.row))[:4], *self.store.wordings(hit.row)[1:],
+                          *(row["text"] for row in self.store.traces(hit.through).values())])
+
+    def _alone(self, ident: int) -> bool:
+        """Whether a trace is the only one to hold half of what the cue asks for."""
+        return 2 * sum([weight for _, weight, buckets in self.telling if [
+            pointer >> 8 for bucket in buckets if len(bucket) < 32 for pointer in bucket
+            if pointer & 1] == [ident]]) >= self.whole
 
     def judge(self, hit: _Hit) -> None:
         """Fill in coverage, meaning and both chances."""
         hit.covered = max(self._covered(ident) for ident in [hit.row["id"], *hit.through])
         hit.meant = (hit.cosine - self.ground) / max(1e-6, self.related - self.ground)
         signs = [(hit.covered, self.unheard)] if hit.covered else []
+        signs += [(max(hit.covered, EXACT), 0.0)] if hit.exact else []
         signs += [(min(1.0, MEANT * hit.meant), 0.0)] if hit.meant > 0 else []  # needs no word
         hit.known = hit.trust * max(
             (chance(KNOWN, sign, rivals_of(self.total)) for sign in signs), default=0.0)
         hit.confidence = hit.known * chance(RIGHT, [hit.share])
 
-    def _covered(self, ident: int) -> float:
+    def _covered(self, ident: int, but: Collection[str] = ()) -> float:
         """Rarity of the cue's words that point to a trace, as a share of its most telling ones."""
         lessons = self.taught.get(ident, ())
-        held = sum(weight for word, weight, buckets in self.telling if any(
+        held = sum(weight for word, weight, buckets in self.telling if word not in but and any(
             impact_of(bucket, ident) for bucket in buckets)
             and not any(word in lesson for lesson in lessons))
         for lesson in lessons:  # a word of it proves nothing; most of it does
@@ -6687,14 +6779,12 @@ def _mended(store: TraceStore, copies: Sequence[str] = ()) -> list[str]:
     """Rebuild in one transaction what is derivable, and drop what dangles; what was done with texts
     that are not what was remembered: taken from a copy that has it, or kept as they read."""
     told = list[str]()
+    store.run("PRAGMA foreign_keys = OFF")      # else what refers to a row goes with its like
     with store.writing():
         store.converge()
         for table in SALVAGED:
             for row in store.unreadable(table):
-                if table == "traces":
-                    store.change(**{"ident": row["id"], **row})
-                else:
-                    store.add(table, verb="INSERT OR REPLACE", **row)
+                store.add(table, verb="INSERT OR REPLACE", **row)
         store.run(_RECOVERED)
         for table, where, values in _AUDIT.values():
             store.run(f"UPDATE {table} SET {values} WHERE {where}" if values else
@@ -6774,7 +6864,6 @@ def _rebuilt(path: str, config: MemoryConfig, dry_run: bool, held: sqlite3.Conne
             if not here:
                 raise StoreDamaged(f"nothing can be read of {path!r}, and there is no sound copy; "
                                    "it was left as it is: move it away to start anew")
-            store.run("PRAGMA foreign_keys = ON")
             told += _mended(store, copies)
         told.append(f"{len(read)} traces are from the damaged file" + (
             f", {len(here - read)} from {copies[0]}: they may have been changed or forgotten since"
@@ -7272,7 +7361,6 @@ class Hippocampus(_Brain):
 
 class Desk:
     """An open brain together with the detected project."""
-
     def __init__(self, hippo: Hippocampus, project: Project) -> None:
         self.hippo, self.project = hippo, project._replace(
             identities=tuple(storable(identity) for identity in project.identities))
@@ -7611,7 +7699,6 @@ class Block(Record):
 class CoreMemory:
     """The blocks that are always in a context: those of its scope, and the global ones.  No call
     clears a block, and every edit is kept and can be undone."""
-
     def __init__(self, hippo: Hippocampus, scope: str | None = None) -> None:
         self.hippo, self.scope = hippo, scope or GLOBAL
         self.fits: Callable[[], object] = int   # raises where blocks that grew have no room
@@ -7856,7 +7943,6 @@ class MainContext:
     """The main context of a session, within `max_main_context_tokens`, and the way to the rest.
     Another process resumes it by its `session_id`.  `count_tokens` and `summariser` (of the summary
     so far and the turns that leave, to a text) may be any callables."""
-
     def __init__(self, hippo: Hippocampus, session_id: str | None = None, *,
                  scope: str | None = None, max_main_context_tokens: int = 4_000,
                  max_messages: int | None = None, count_tokens: Callable[[str], int] = tokens_of,
@@ -9041,7 +9127,6 @@ def _numbered(lines: Sequence[str], first: int) -> str:
 
 class _FileBlocks(CoreMemory):
     """Blocks whose label is a path; a folder's ends in a slash, a deleted file has metadata."""
-
     def blocks(self) -> dict[str, Block]:
         with (store := self.hippo.store).reading():
             return {row["label"]: _block(row) for row in store.rows(
@@ -9056,7 +9141,6 @@ class MemoryFiles:
 
     is a tool of the SDK's runner.  Secrets are cut out; directive-shaped text is shown under a line
     that says so.  Every version is kept, a deleted file's too: `kept` has them by their paths."""
-
     failure: type[Exception] | None = None      # what `call` raises in place of our errors
 
     def __init__(self, hippo: Hippocampus, scope: str | None = None) -> None:
@@ -9235,7 +9319,6 @@ def _tree(blocks: Mapping[str, Block]) -> dict[str, Block | None]:
 class AgentSession:
     """A Session of the OpenAI Agents SDK over the recall tier of a scope.  Items are turns:
     `conversation_search` finds what was said in them, also after pop_item and clear_session."""
-
     def __init__(self, hippo: Hippocampus, session_id: str, *, scope: str | None = None,
                  session_settings: Any = None) -> None:
         self.hippo, self.scope, self.session_settings = hippo, scope or GLOBAL, session_settings
@@ -9315,7 +9398,6 @@ class LangGraphStore:
 
     An item is a trace that says the strings of its value.  A new value supersedes the old one and
     deletion retires it: it is kept until `Hippocampus.forget`.  A query's score is confidence."""
-
     def __init__(self, hippo: Hippocampus, scope: str | None = None) -> None:
         super().__init__()
         self.hippo, self.scope = hippo, scope or GLOBAL
@@ -9350,12 +9432,9 @@ class LangGraphStore:
         with (store := self.hippo.store).reading():
             return store.rows(_STORED, store.scope_id(self.scope), start, start + more, most)
 
-    def _at(self, key: str) -> sqlite3.Row | None:
-        return next(iter(self._rows(key, "")), None)
-
     def _get(self, op: Any) -> Any:
-        row = self._at(_place_of(op.namespace, op.key))
-        return row and _store_item(op, "Item", row)
+        rows = self._rows(_place_of(op.namespace, op.key), "")
+        return _store_item(op, "Item", rows[0]) if rows else None
 
     def _draft(self, op: Any) -> Draft:
         value, texts, base = exact_json(dict(op.value)), list[str](), sys.modules[op.__module__]
@@ -9372,17 +9451,17 @@ class LangGraphStore:
     def _put(self, key: str, space: str, draft: Draft | None) -> None:
         """Write an item, or retire it; its place in the order is its namespace's and its own."""
         store, now, new = self.hippo.store, self.hippo.clock(), None
-        old = self._at(key)
+        old = self._rows(key, "")
         if draft is not None:
             latest = store.value("SELECT seq FROM sqlite_sequence WHERE name = 'traces'") or 0
-            beside = [old] if old else self._rows(f"{space}]", most=1)
+            beside = old or self._rows(f"{space}]", most=1)
             about = json.loads(beside[0]["meta"])["store"] if beside else {"place": [latest]}
             about |= draft.meta if old else {
                 **draft.meta, "created": now, "place": [about["place"][0], latest]}
             new = place(self.hippo, draft._replace(key=key, meta={"store": about})).memory_id
         if old:
             store.supersede("UPDATE traces SET valid_to = ?, superseded_by = ?, updated_at = ? "
-                            "WHERE id = ?", [(now, new, now, old["id"])])
+                            "WHERE id = ?", [(now, new, now, old[0]["id"])])
 
     def _search(self, op: Any) -> list[Any]:
         rows = {row["id"]: row for row in sorted(       # "^" stands after "," and "]"

@@ -3435,7 +3435,8 @@ def test_a_lost_store_beside_its_copies_is_refused_and_had_back(how, left, tmp_p
         put(hippo, "The canary is called Quillfeather")
         copy = Path(hippo.backup())
     if left == "set aside":
-        copy.rename(folder / "memory.db.damaged-20200101T000000.000000")
+        aside = copy.rename(folder / "memory.db.damaged-20200101T000000.000000")
+        Path(f"{aside}-wal").touch()
     LOST[how](file)
     at, way = ["--path", folder], "restore newest" if left == "copies" else "check --repair"
     for words in ("recall canary", "remember x", "list", "check", "brief --strict", "scopes",
@@ -4129,6 +4130,16 @@ def test_a_text_that_changed_is_taken_from_the_copy_that_has_it(hippo, alone, cl
     assert f"#1: its text is not what was remembered; taken from {copy}" in cli(
         "check", "--repair", "--yes").out
     assert hippo.get(1).text == "The mast is of spruce" and hippo.check() == []
+
+
+def test_a_block_that_is_no_utf_8_is_mended_and_keeps_its_earlier_values(hippo, alone, cli):
+    core = rm.MainContext(hippo, "s").core
+    for value in ("the tide is low", "the tide is high"):
+        core.put("note", value=value)
+    sql(alone, "UPDATE blocks SET value = CAST(x'61ff' AS TEXT) WHERE label = 'note'")
+    assert "rows of blocks with a text that is no UTF-8" in cli("check").out
+    assert cli("check", "--repair", "--yes").code == 0 and hippo.check() == []
+    assert core["note"].value == "a\ufffd" and core.edits("note")[-1] == "the tide is low"
 
 
 def test_forged_rows_and_missing_ones_break_nothing(hippo, alone):
@@ -4835,6 +4846,7 @@ NUMBERED = ["Ticket ABC-15 was closed by Ann", "Invoice 4471 was paid by Carol",
 
 @pytest.mark.parametrize("cue", [
     "who closed ticket ABC-16?", "who closed abc_17?", "was invoice 4472 paid?",
+    "who closed ticket abc 23?", "in which rack is srv 77?",
     "what does v2.3.7 fix?", "what does version 2.3.9 fix?", "what runs on web33?",
     "what did we ship in Q3?", "in which rack is srv99?", "куда отправили заказ 3346?",
     "что значит ошибка 5023?", "¿se pagó la factura 6611?", "¿quién usa el puerto 5433?",
@@ -4860,6 +4872,49 @@ def test_a_number_is_known_however_it_is_spelled_and_an_amount_is_no_name(cue, a
     put(hippo, *NUMBERED)
     first = hippo.recall(cue).items[0]
     assert first.text == NUMBERED[answer] and first.confidence > 0.6
+
+
+WORDS = [a + b + c for a in ("ba", "du", "ki", "lo", "me") for b in ("ra", "ni", "so", "tu", "ve")
+         for c in ("n", "st", "lo", "ga", "mi", "ze", "po", "di")]
+PLANTED = ["ENDMARK7", "amberkey_v2", "retry_budget_ms", "a1b2c3d", "QRT-1183", "90417723",
+           "src/quay/tide.py", "7f9c2ba4-1d3e-4c55-9a77-0b1c2d3e4f50"]
+OTHERS = ["ENDMARK8", "amberkey_v3", "toll_ceiling_us", "a1b2c4d", "QRT-1184", "90417724",
+          "lib/weir/mole.js", "7f9c2ba4-1d3e-4c55-9a77-0b1c2d3e4f51"]
+ASKED = ["{}", "what do we know about {}?", "что известно про {}?", "¿dónde se menciona {}?"]
+
+
+@pytest.mark.parametrize("shape", LISTS)
+def test_a_code_finds_the_one_long_text_that_holds_it_and_another_code_finds_nothing(shape, hippo):
+    rng = random.Random(shape)
+    long = {code: put(hippo, LISTS[shape]([*rng.choices(WORDS, k=800), code, *rng.choices(
+        WORDS, k=rng.randrange(400))]), force_new=True) for code in PLANTED}
+    hippo.remember_many([f"The value of valve {n} stands in the report of hall {n % 17}, "
+                         f"{rng.choice(WORDS)} {rng.choice(WORDS)}" for n in range(100)])
+    busy = "which value does {} have in the report of the valve in the hall?"
+    assert [cue.format(code) for code in PLANTED for cue in [*ASKED, busy]
+            if ids(hippo.recall(cue.format(code)).items)[:1] != long[code]] == []
+    assert [code for code in OTHERS for cue in ASKED if said(hippo, cue.format(code))] == []
+
+
+@pytest.mark.parametrize("origin", ["agent", "web"])
+def test_a_list_answers_for_a_word_that_nobody_else_has_and_for_no_other(origin, hippo):
+    listed, = put(hippo, " ".join([*WORDS, "zorbella", *WORDS[::-1]] * 2), origin=origin)
+    put(hippo, *(f"The {word} of the mill is kept by {word.upper()}" for word in WORDS[:40]))
+    assert ids(hippo.recall("who is Zorbella?").items) == [listed]
+    assert listed not in ids(hippo.recall(f"who keeps the {WORDS[3]} of the mill?").items)
+
+
+def test_a_code_of_many_traces_or_a_stray_word_leaves_the_rest_of_the_cue_its_say(hippo):
+    put(hippo, *(f"quay_seq gave berth {n} to the {word}" for n, word in enumerate(WORDS[:12])),
+        "The lighthouse is painted every spring")
+    assert said(hippo, f"which berth did quay_seq give to the {WORDS[7]}?")[0].endswith(WORDS[7])
+    assert said(hippo, "which spring feeds the brewery in Zanzibar?") == []
+
+
+def test_a_number_far_into_a_text_is_seen_behind_others_of_its_kind(hippo):
+    text = " ".join([f"ABC-{n} was closed." for n in range(100, 130)] + WORDS * 25)
+    put(hippo, text + " ABC-15 was closed by Ann.", "ABC-16 was closed by Bob")
+    assert said(hippo, "who closed ABC-15?")[0].endswith("ABC-15 was closed by Ann.")
 
 
 def test_a_number_is_known_by_another_wording_and_by_what_is_superseded(hippo):
