@@ -59,7 +59,7 @@ from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from heapq import nlargest, nsmallest
-from itertools import accumulate, chain, islice, permutations, repeat
+from itertools import accumulate, chain, groupby, islice, permutations, repeat
 from operator import add, eq, ge, gt, le, lt, mul, ne
 from types import SimpleNamespace
 
@@ -589,6 +589,8 @@ def _expand(token: str) -> tuple[str, ...]:
         return tuple(term for piece in token.split("'") for term in _look_up(piece))
     if not _COMPOUND.search(token):
         return (stem(_low(token)),)
+    if token.isdigit():
+        return (token[:64],)
     if token[-1] in "+#":  # C++, C#, F#
         return (_low(token)[:64],)
     return _identifier(token) if any(map(str.isalpha, token)) else _numeral(token)
@@ -1871,7 +1873,7 @@ def clean(value: Any, key: str = "") -> Any:
     if isinstance(value, str):
         name = len(value) < 20 and value.isascii() and value.isidentifier()     # no secret is one
         text = value if name else redacted(storable(value))[0]
-        named = redacted(f"{key}={text}")[1] if key else ()
+        named = redacted(f"{key}={text[:5_000]}")[1] if key else ()     # no secret is longer
         return f"[redacted:{named[0]}]" if named and text == value else text
     try:
         if isinstance(value, Mapping):
@@ -5722,8 +5724,11 @@ def _quotable(text: str) -> Any:
     return _QUOTABLE_ASCII if text.isascii() else _QUOTABLE
 
 
-def _folded_words(words: list[str]) -> list[str]:
+def _folded_words(text: str) -> list[str]:
     """The words of an unescaped text, folded."""
+    if text.isascii():
+        return [*_QUOTABLE_ASCII.findall(text.lower())]
+    words = _QUOTABLE.findall(text)
     folded = {word: _folded(word) for word in set(words)}
     return [*map(folded.__getitem__, words)]
 
@@ -5742,7 +5747,7 @@ class _Quotes:
         self.texts: list[tuple[int, list[str]]] = []    # so many of the words in a row are a quote
         self._keys: set[str] = set()                    # each has one of these
         for text in map(_unescaped, texts):
-            low = _folded_words(words := _quotable(text).findall(text))
+            low, words = _folded_words(text), _quotable(text).findall(text)
             size = min(QUOTED_WORDS, len(words))
             for word in dict.fromkeys(low):
                 self._signs.setdefault(word, chr(len(self._signs) % sys.maxunicode + 1))
@@ -5763,7 +5768,7 @@ class _Quotes:
         """The first and last word of each quote in an unescaped text."""
         low = _folded(text)
         if any(key in low for key in self._keys):
-            words = _folded_words(_quotable(text).findall(text))
+            words = _folded_words(text)
             yield from ((at, at + size - 1) for size, rows in self._rows.items()
                         for at, row in enumerate(self._in_rows(words, size)) if row in rows)
 
@@ -6699,11 +6704,15 @@ def _out_of_step(store: TraceStore) -> dict[str, list[int]]:
     and own pointers are compared, by sums of hashes."""
     held, heard = dict[int, int](), dict[int, int]()
     changed, miscounted, pointers, fts = list[int](), list[int](), list[int](), list[int]()
-    for scope, unit in {*store.index.waiting(), *map(tuple, store.rows(
-            "SELECT DISTINCT scope_id, unit FROM postings"))}:
-        for pointer in store.index.bucket(scope, unit):
-            if pointer & 1:
-                held[pointer >> 8] = held.get(pointer >> 8, 0) + hash((scope, unit))
+    waiting = {*store.index.waiting()}
+    stored = groupby(store.run("SELECT scope_id, unit, pointers FROM postings ORDER BY 1, 2"),
+                     lambda row: (row[0], row[1]))
+    for key, bucket in chain(
+            ((key, store.index.bucket(*key)) for key in waiting),
+            ((key, array("I", b"".join([row[2][:len(row[2]) & -4] for row in rows])))
+             for key, rows in stored if key not in waiting)):
+        for ident in {pointer >> 8 for pointer in bucket if pointer & 1}:
+            held[ident] = held.get(ident, 0) + hash(key)
     to = store.mark("heard") if store.has_fts else -1
     if to >= 0:
         store.run("CREATE VIRTUAL TABLE IF NOT EXISTS temp.instances "
@@ -7676,13 +7685,14 @@ def most_telling(lines: Iterable[str]) -> Iterator[str]:
 
 
 def places_of(part: str, text: str) -> list[int]:
-    """The line, from 1, of each place where a part stands in a text, overlapping ones too.
+    """The line, from 1, of each place where a part stands in a text, overlapping ones too; of
+    1,000 at most.
 
     >>> places_of("aa", "aaa\\naa")
     [1, 1, 2]
     """
-    ends = [end.start() for end in re.finditer("\n", text)]
-    return [1 + bisect_left(ends, at.start()) for at in re.finditer(f"(?={re.escape(part)})", text)]
+    return [1 + text.count("\n", 0, at.start())
+            for at in islice(re.finditer(f"(?={re.escape(part)})", text), 1_000)]
 
 
 class Block(Record):
@@ -7746,8 +7756,8 @@ class CoreMemory:
             way = (f", on lines {', '.join(map(str, lines[:20]))}: give more of the text around it"
                    if lines else f": copy it exactly from its {len(old.value)} characters "
                    f"{_shown(old.value)}")
-            _require(len(lines) == 1,
-                     f"{label}: the old text stands there {len(lines)} times, not once{way}")
+            _require(len(lines) == 1, f"{label}: the old text stands there {len(lines)} times"
+                     f"{' or more' * (len(lines) > 999)}, not once{way}")
             return old._replace(value=old.value.replace(old_text, new_text))
 
         return self._write(label, changed, expected, model=True)
@@ -9199,7 +9209,7 @@ class MemoryFiles:
                      f"not appear verbatim in {path}.")
             _require(text.count(old_str) == 1, "No replacement was performed. Multiple occurrences "
                      f"of old_str `{_head(old_str)}` in lines: "
-                     f"{_head(', '.join(map(str, places[:1_000])))}. Please ensure it is unique")
+                     f"{_head(', '.join(map(str, places)))}. Please ensure it is unique")
             lines = self._save(blocks, at, text.replace(old_str, new_str)).split("\n")
         first = max(1, places[0] - 2)
         return ("The memory file has been edited. Here is the snippet showing the change (with "

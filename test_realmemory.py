@@ -13814,7 +13814,7 @@ def test_a_command_whose_reader_has_gone_ends_without_a_stray_line(home, name):
 
 WINDOWS = r"""
 import argparse, asyncio, difflib, glob, hashlib, hmac, io, ipaddress, os, secrets, shlex, shutil
-import signal, socket, sqlite3, subprocess, sys, tempfile, urllib.parse
+import signal, socket, sqlite3, subprocess, sys, tempfile, types, urllib.parse
 sys.path.insert(0, sys.argv[1])
 for name in ("fcntl", "resource", "pwd", "grp", "termios", "pty", "tty", "syslog"):
     sys.modules[name] = None
@@ -13845,7 +13845,8 @@ def shut(real):         # as Windows does: what is open stays where it is
 
 os.kill, os.replace, os.unlink = kill, shut(os.replace), shut(os.unlink)
 os.remove, os.rename = shut(os.remove), shut(os.rename)
-started, subprocess.Popen = [], lambda argv, **how: started.append(how)
+started = []
+subprocess.Popen = lambda argv, **how: started.append(how) or types.SimpleNamespace(stdin=None)
 folder = os.path.isdir
 os.path.isdir = lambda path: path != "/dev/fd" and folder(path)
 sys.stdout = io.TextIOWrapper(sys.stdout.buffer, "cp1252", newline="\r\n")
