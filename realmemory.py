@@ -4487,7 +4487,9 @@ def _source(given: Mapping[str, object]) -> dict[str, str | None]:
     """Who said a text and where, by name."""
     named: dict[str, str | None] = dict.fromkeys(("speaker", "session_id", "turn_id", "source_url"))
     for name, value in given.items():
-        _require(name in named, f"{name}={_shown(value)}; there are {', '.join(named)}")
+        _require(name in named, f"there is no argument {name}={_shown(value)}; there are text, "
+                 f"kind, scope, when, key, tags, origin, {', '.join(named)}, related_ids, "
+                 "force_new, meta")
         named[name] = None if value is None else named_by(value, name) or None
     return named
 
@@ -5412,8 +5414,11 @@ def _recalled(brain: _Brain, query: str, *, k: int, scope: str | None, all_scope
     _whole(k, "k", 1_000)
     _whole(1 if budget_chars is None else budget_chars, "budget_chars", 10**9)
     number_in(0.0 if min_confidence is None else min_confidence, "min_confidence", 0.0, 1.0)
+    asked = filters.get("start"), filters.get("end")
     filters |= {name: epoch(filters[name], name) for name in ("as_of", "start", "end")
                 if filters.get(name) is not None}
+    _require(None in asked or filters["start"] <= filters["end"], f"start={_shown(asked[0])} is "
+             f"after end={_shown(asked[1])}, so nothing lies between: swap them")
     started = time.perf_counter()
     with brain.store.reading():
         scopes = brain.store.visible(scope, all_scopes)
@@ -5623,6 +5628,7 @@ class Forgotten(Record):
     blocks: tuple[str, ...] = ()
     memory_ids: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()  # what was spared or could not be done, why, and the way on
+    rewritten: tuple[str, ...] = ()  # copies that held it
 
 
 # Of the traces :ids.  Cues: those that returned one (see `_learn`), and those that tell of one.
@@ -5702,6 +5708,7 @@ FORGOTTEN = "[forgotten]"  # in place of the text where a tool's call or result 
 
 
 QUOTED_WORDS = 12  # in a row: a quote of a text that has more
+AKIN_HELD = 10  # traces that may hold the rarest term of what tells of a text in other words
 _ESCAPED = Regex(r"\\(?:u([0-9a-fA-F]{4})|[nrt])")  # as JSON has it
 _QUOTABLE = Regex(f"{_RUN.source[1:-2]}|(?:(?!{_RUN.source[1:-2]})(?!_){_W})+")  # a word or sign
 _QUOTABLE_ASCII = Regex(r"[^\W_]+")    # the same of ASCII, five times as fast
@@ -5802,6 +5809,29 @@ class _Quotes:
         return [self.without(part) for part in value] if isinstance(value, list) else value
 
 
+_Runs = set[tuple[str, ...]]
+
+
+def _runs(texts: Iterable[str]) -> _Runs:
+    """What tells of texts in other words: their number-like terms, three content words in a row."""
+    runs = _Runs()
+    for text in texts:
+        told = [word for word in content(text) if word not in STOP]
+        runs |= {(word,) for word in told if len(word) > 3 and re.search(r"\d", word)}
+        runs.update(zip(told, told[1:], told[2:], strict=False))
+    return runs
+
+
+def _akin(store: TraceStore, runs: _Runs, holders: Mapping[int, set[int]]) -> list[sqlite3.Row]:
+    """The traces that hold one of some runs, of whose terms few hold one."""
+    near = set[int]()
+    for run in runs:
+        rarest = min((holders.get(unit_of(word), ()) for word in run), key=len)
+        near.update(rarest if len(rarest) <= AKIN_HELD else ())
+    return [row for row in store.traces(near).values()
+            if not runs.isdisjoint(_runs(store.wordings(row)))]
+
+
 def _near(said: _Quotes, holders: Mapping[int, set[int]], own: set[int]
           ) -> tuple[set[int], bool]:
     """Ids of the traces that hold most of the rarest terms of a quote; whether others may hold one
@@ -5889,13 +5919,15 @@ def _quotes(texts: Iterable[str], sought: Iterable[str] = ()) -> _Quotes:
 
 
 def _holding(brain: _Brain, rows: Mapping[int, sqlite3.Row], every: _Quotes, quoted: _Quotes,
-             scopes: Iterable[int], holders: Mapping[int, set[int]], own: set[int]) -> tuple[
+             scopes: Iterable[int], holders: Mapping[int, set[int]], own: set[int],
+             runs: _Runs) -> tuple[
         dict[int, tuple[sqlite3.Row, str, str | None]], list[int], dict[int, list[str]], list[int],
         int]:
     """Where texts stand beside their traces: {id: (row, text and meta without them)} of what tools
     were told and answered and of turns' meta, but for a tool's own text, which one that says it
     again does not quote; ids; {id: label, and value, description, metadata without them} of blocks
-    that say it; ids of edits that did; how many traces of other projects do."""
+    that say it, or hold one of the `runs`; ids of edits that did; how many traces of other
+    projects do."""
     store, copies, telling = brain.store, dict[int, tuple[sqlite3.Row, str, str | None]](), []
     logs, elsewhere = {row[0] for row in store.rows(SQL_LOGS)}, 0
     owners = {row[0] for row in store.rows(
@@ -5922,9 +5954,11 @@ def _holding(brain: _Brain, rows: Mapping[int, sqlite3.Row], every: _Quotes, quo
             telling += [other["id"]] * (other["scope_id"] in family)
     telling += [row[0] for row in store.run(_KINDRED, ids=to_json([*rows]),
                                             family=to_json([*family]))]
+    telling += [row["id"] for row in _akin(store, runs, holders) if row["scope_id"] in family]
     blocks = {ident: [label, *map(every.without, about)] for ident, label, *about in store.rows(
         f"SELECT id, label, value, description, metadata FROM blocks WHERE scope_id {SQL_IN} "
-        "ORDER BY label", to_json([*owners])) if any(map(every.within, (label, *about)))}
+        "ORDER BY label", to_json([*owners])) if any(map(every.within, (label, *about)))
+        or not runs.isdisjoint(_runs(about))}
     edits = [ident for ident, before in store.rows("SELECT id, before FROM block_edits")
              if every.within(before)]
     return copies, telling, blocks, edits, elsewhere
@@ -6022,7 +6056,8 @@ def forget_traces(brain: _Brain, rows: Mapping[int, sqlite3.Row], sought: Sequen
     spoken = [ident for ident, row in rows.items() if not _is_tools(row)]
     copies, telling, blocks, edits, elsewhere = _holding(
         brain, rows, every, every if len(spoken) == len(rows) else _quotes(
-            chain.from_iterable(texts[ident] for ident in spoken), sought), scopes, holders, own)
+            chain.from_iterable(texts[ident] for ident in spoken), sought), scopes, holders, own,
+        _Runs() if cut else _runs([*chain.from_iterable(texts.values()), *sought]))
     store.run_many("UPDATE blocks SET value = ?, description = ?, metadata = ? WHERE id = ?", [
         (*about, ident) for ident, (_, *about) in blocks.items() if cut])
     labels = [label for label, *_ in blocks.values() if not cut or every.within(label)]
@@ -6947,10 +6982,14 @@ class Hippocampus(_Brain):
         step = 1 if self.model() else 100  # a model reads what was said before
         for start in range(0, len(given), step):
             drafts = []
-            for item in given[start:start + step]:
-                _require(isinstance(item, (str, Mapping)),
-                         f"remember_many: {_shown(item)} is neither a text nor a mapping")
-                drafts.append(draft_of(self, **({"text": item} if isinstance(item, str) else item)))
+            for n, item in enumerate(given[start:start + step], start):
+                _require(isinstance(item, (str, Mapping)), f"remember_many: items[{n}], "
+                         f"{_shown(item)}, is neither a text nor a mapping")
+                try:
+                    drafts.append(draft_of(self, **(
+                        {"text": item} if isinstance(item, str) else item)))
+                except InvalidInput as error:
+                    raise InvalidInput(f"items[{n}]: {error}") from None
             with self.writing():
                 results += [keyed(self, draft) for draft in drafts]
         return results
@@ -7026,9 +7065,10 @@ class Hippocampus(_Brain):
             gone = {row[0] for row in self.store.rows(SQL_FORGOTTEN)} - {*self.store.traces(ids)}
         return tuple(ident for ident in ids if ident not in gone)
 
-    def _forget_in_copies(self, what: Selection | None) -> dict[str, str]:
-        """Rewrite copies without what is selected or was ever forgotten; why not, by path."""
-        store, failed = self.store, dict[str, str]()
+    def _forget_in_copies(self, what: Selection | None) -> tuple[list[str], dict[str, str]]:
+        """Rewrite copies without what is selected or was ever forgotten: those that were, and why
+        others were not, by path."""
+        store, done, failed = self.store, list[str](), dict[str, str]()
         with store.reading():
             kept = {row[0] for row in store.rows("SELECT uid FROM traces")}
             uids = {row[0] for row in store.rows("SELECT value FROM events, json_each(data, "
@@ -7037,6 +7077,7 @@ class Hippocampus(_Brain):
             try:
                 with unfinished(path) as part:
                     gone = self._rewritten(path, part, what, uids, kept)
+                done += [path] * any(gone.removed.values())
                 if gone.blocks:
                     failed[path] = f"in the name of {', '.join(gone.blocks)}"
             except (RealMemoryError, OSError, *UNREADABLE) as error:
@@ -7044,7 +7085,7 @@ class Hippocampus(_Brain):
                     store.folder, "forget --backups --yes") + ", or delete that file"
         if os.path.isdir(store.replicated):
             failed[store.replicated] = "Litestream's own copy: let it make a new one"
-        return failed
+        return done, failed
 
     def _rewritten(self, path: str, part: str, what: Selection | None, uids: Collection[int],
                    kept: Collection[int]) -> Forgotten:
@@ -7082,9 +7123,9 @@ class Hippocampus(_Brain):
         gone = gone._replace(wal="erased" if done else "pending", notes=notes, backups=(
             *kept_copies(store.folder), *filter(os.path.isdir, [store.replicated])))
         if backups:
-            failed = self._forget_in_copies(what)
-            gone = gone._replace(backups=tuple(failed), notes=gone.notes + tuple(
-                f"{path!r} still holds it: {why}" for path, why in failed.items()))
+            rewritten, failed = self._forget_in_copies(what)
+            gone = gone._replace(rewritten=(*rewritten,), backups=(*failed,), notes=(
+                *gone.notes, *(f"{path!r} still holds it: {why}" for path, why in failed.items())))
         with suppress(EmbedderMismatch):
             if blind and (model := self.model()):
                 self._embed_missing(model, among=blind)
@@ -7558,6 +7599,13 @@ def _cmd_recall(desk: Desk, given: Mapping[str, Any]) -> Answer:
     why = bool(given.get("why"))
     packet = desk.hippo.recall(query, scope=desk.scope(project), explain=why, **_named(
         given, "k all_scopes kind tags include_superseded as_of min_confidence"))
+    # `k` is of all that is shown; beside a sure answer no faint association is.
+    floor = desk.hippo.config.abstain_below * (given.get("min_confidence") is None)
+    sure = any(item.confidence >= floor for item in packet.items)
+    items, beside = ([item for item in some if item.source != "associated" or not sure
+                      or item.confidence >= floor / 2] for some in (packet.items, packet.context))
+    packet = packet._replace(items=(*items,), context=(
+        *beside[:max(0, (given.get("k") or 5) - len(items))],))
     return Answer(packet, packet_text(packet, why=why))
 
 
@@ -7966,8 +8014,7 @@ class MainContext:
         self.session_id = named if named.strip() else hippo.session_id or os.urandom(6).hex()
         self.cap, self.max_messages = max_main_context_tokens, max_messages or math.inf
         self._count, self._summariser = count_tokens, summariser
-        self._room = min(self.cap * CORE_SHARE,     # for blocks and rules: a short turn has room
-                         self.cap * (1 - SUMMARY_SHARE) - self._count(" word" * 50))
+        self._room = self._room_of(self.cap)
         self._unsaved: list[int] = []           # read, and not yet in the ledger
         self.kept = True                        # its state, in the store
         self._drop()
@@ -8167,12 +8214,25 @@ class MainContext:
     def _core_fits(self, *, rules: bool = True) -> None:
         """Raises InvalidInput where blocks (and rules) are larger than their share of the cap."""
         held = self._rules(self.cap * RULES_SHARE) if rules else []
-        over = self._taken(self.core.text(), *held) - self._room
-        if 0 < over < math.inf:
+        taken = self._taken(self.core.text(), *held)
+        if 0 < (over := taken - self._room) < math.inf:
+            cap = int(max(taken / CORE_SHARE, (taken + self._short()) / (1 - SUMMARY_SHARE)))
+            while self._room_of(cap) < taken:
+                cap += 1
+                taken = self._taken(self.core.text(), *(
+                    self._rules(cap * RULES_SHARE) if held else []))
             raise InvalidInput(
                 f"core memory {'with its rules' if held else 'alone'} is {math.ceil(over):,} "
                 f"tokens over the {max(0, int(self._room)):,} that it may take of the main "
-                f"context's {self.cap:,}; shorten a block or raise the cap")
+                f"context's {self.cap:,}; shorten a block (CoreMemory(hippo, {self.scope!r})"
+                f".replace does it without a context) or raise the cap: {cap:,} will do")
+
+    def _room_of(self, cap: int) -> float:
+        """Tokens for blocks and rules under a cap: a short turn has room."""
+        return min(cap * CORE_SHARE, cap * (1 - SUMMARY_SHARE) - self._short())
+
+    def _short(self) -> int:
+        return self._count(" word" * 50)
 
     def tail(self) -> str:
         """The rest but for the turns: what lies outside, the summary, the pages."""
@@ -8652,14 +8712,26 @@ def _cmd_forget(desk: Desk, given: Mapping[str, Any]) -> Answer:
     if asked:
         return asked._replace(data={**asked.data, **would._asdict()})
     gone = desk.hippo.forget(ids, **which)
-    what = ", ".join(f"#{ident}" for ident in gone.memory_ids) or "what was selected"
-    kept = f"; copies that still hold it: {', '.join(gone.backups)}" if gone.backups else ""
-    kept += " (add --backups to rewrite them)" * bool(gone.backups and not given.get("backups"))
-    left = ", ".join([*(f"#{other}" for other in gone.left), *gone.blocks])
-    kept += (f"; not removed, for it may say the same or come from it: {left}: look at each, and "
-             "forget or edit what tells of it") * bool(left)
-    return Answer(gone, f"{what} is forgotten: {_pairs(gone.removed)}; WAL {gone.wal}{kept}"
-                  + "".join(f"; {note}" for note in gone.notes))
+    n, copies = len(gone.memory_ids), ", ".join(gone.rewritten)
+    told = [f"{_ids(gone.memory_ids)} {'are' if n > 1 else 'is'} forgotten: "
+            f"{_pairs(gone.removed)}" if n else f"what was selected is forgotten: "
+            f"{_pairs(gone.removed)}" if gone.removed else "nothing is left of it in the store",
+            f"WAL {gone.wal}"]
+    if given.get("backups"):
+        told.append(f"copies rewritten: {copies or 'none, for none held it'}")
+    if gone.backups:
+        told.append(f"copies that still hold it: {', '.join(gone.backups)}"
+                    + " (add --backups to rewrite them)" * (not given.get("backups")))
+    if left := ", ".join(filter(None, [_ids(gone.left), *gone.blocks])):
+        told.append(f"not removed, for it may say the same or come from it: {left}: look at each, "
+                    "and forget or edit what tells of it")
+    return Answer(gone, "; ".join([*told, *gone.notes]))
+
+
+def _ids(some: Sequence[int]) -> str:
+    """The first twenty ids of some traces, and how many more there are."""
+    return ", ".join(f"#{ident}" for ident in some[:20]) + (
+        f" and {len(some) - 20:,} more" * (len(some) > 20))
 
 
 TOOLS = (
@@ -8857,7 +8929,7 @@ def run_agent(model: Callable[[list[dict[str, Any]], list[dict[str, Any]]], Any]
     comes back to the model as an error.  A reply without an answer is sent back once, then the run
     stops; an answer that used recalled records and cites none is sent back once, then taken."""
     _require(isinstance(tools, Mapping | None) and all(map(callable, (tools or {}).values())),
-             f"tools={_shown(tools)}: give functions by name")
+             f"tools={_shown(tools)}: give functions by name, as {{\"weather\": weather}}")
     own, used, trace, sent_back = dict(tools or {}), set[int](), list[str](), set[str]()
     _require(callable(model), f"model={_shown(model)} is no function")
     _whole(max_steps, "max_steps", 10**6)
@@ -12248,8 +12320,9 @@ def _on_machine(environ: Mapping[str, str]) -> Iterator[Finding]:
         "REALMEMORY_") or name in ("HF_HUB_OFFLINE", "CLAUDE_PROJECT_DIR", "ZCODE_PROJECT_DIR")})
     yield Finding("ok", "environment", _pairs(told) or "nothing set")
     cost = tokens_of(to_json(tools_listed())) + tokens_of(server_offer(TOOLS)["instructions"])
-    yield _finding("tools", f"{len(TOOLS)} tools and instructions cost a model about {cost:,} "
-                   "tokens", (cost > TOOL_TOKENS, "note", "shorten their descriptions"))
+    yield _finding("tools", f"{len(TOOLS)} tools and instructions, as they are sent, cost a model "
+                   f"{cost:,} tokens at most, about", (
+                       cost > TOOL_TOKENS, "note", "shorten their descriptions"))
 
 
 def _in_store(folder: str) -> Iterator[Finding]:
