@@ -10648,6 +10648,24 @@ def _mcp_notes(row: Any) -> Iterator[dict[str, Any]]:
                "about": {"row": {"type": "entity", "name": name, "entityType": sort}}}
 
 
+def _letta_files(source: Source) -> Iterator[tuple[str, Any]]:
+    """(where, file) of what the sources of an agent file hold."""
+    data = _json_of(source.data) if isinstance(source.data, str) else source.data
+    files = data.get("files") if isinstance(data, dict) else None
+    for n, file in enumerate(files if isinstance(files, list) else (), 1):
+        yield f"file {n}", file
+
+
+def _letta_notes(file: Any) -> Iterator[dict[str, Any]]:
+    """A trace that was written as a file, or the passages of another file."""
+    name, text = str(file.get("file_name")), file.get("content")
+    whole = name.startswith("realmemory-")
+    for said in [text] if whole else [said for *_, said in passages(
+            text, marked=name.endswith(_MARKDOWN))] if text else ():
+        yield {"text": said, "when": file.get("created_at"), "tags": [] if whole else [name[:100]],
+               "id": str(file.get("id", "")) if whole else ""}
+
+
 def passages(text: str, *, small: bool = False, marked: bool = True
              ) -> Iterator[tuple[int, int, str, str]]:
     """(first line, last line, headings above it, text) of each passage: a paragraph or list item
@@ -10708,9 +10726,14 @@ def _claude(source: Source) -> Iterator[tuple[str, Any]]:
         return
     front, body = source.front()
     body, told, sort = body.strip(), front.get("description", ""), front.get("type", "")
+    dated = dict[str, str]()
     if "realmemory" not in front and told not in body:
         body = f"{told}\n{body}".strip()
-    yield source.path, {"text": body, "tags": (sort,) * bool(sort),
+    when = next((front[name] for name in _FIELDS["when"].split() if front.get(name)), None)
+    with suppress(*_WRONG):             # a date that is none is no reason to pass a note by
+        epoch(when)
+        dated["when"] = when
+    yield source.path, {**dated, "text": body, "tags": (sort,) * bool(sort),
                         "source_url": f"file:{os.path.abspath(source.path)}",
                         "kind": "procedural" if sort == "feedback" else "semantic"}
 
@@ -10896,7 +10919,8 @@ def _take_notes(intake: _Intake, source: Source) -> Iterator[Verdict]:
         yield from told
 
 
-def _take_blocks(intake: _Intake, source: Source) -> Iterator[Verdict]:
+def _take_letta(intake: _Intake, source: Source) -> Iterator[Verdict]:
+    """The blocks of an agent file, then the files of its sources."""
     core = CoreMemory(intake.hippo, intake.scope)
     for row in agent_blocks(source.data):
         label, old = str(row.get("label")), core.blocks().get(str(row.get("label")))
@@ -10910,6 +10934,7 @@ def _take_blocks(intake: _Intake, source: Source) -> Iterator[Verdict]:
         why = [said.removeprefix("imported").lstrip("; "), f"core.undo({label!r}) brings back what "
                "stood there" * (action == "revised")]
         yield Verdict(action, None, f"block {label}", "; ".join(filter(None, why)))
+    yield from _take_notes(intake, source)
 
 
 # --- realMemory's own JSONL ---
@@ -11182,11 +11207,20 @@ _SQL_STRONGEST = _SQL_SHARED.replace("BY id", "BY pinned DESC, strength DESC, id
 INDEX_BYTES = 20_000                # Claude reads 200 lines of MEMORY.md, 25 KB
 
 
-def _write_mcp(hippo: Hippocampus, scopes: Sequence[int], _: str) -> Iterator[str]:
+def _write_own(hippo: Hippocampus, scopes: Sequence[int], _: str, carried: set[int]
+               ) -> Iterator[str]:
+    for line in own_lines(hippo, scopes):
+        carried |= {line["id"]} if line["type"] == "trace" else set()
+        yield to_json(line) + "\n"
+
+
+def _write_mcp(hippo: Hippocampus, scopes: Sequence[int], _: str, carried: set[int]
+               ) -> Iterator[str]:
     """Entities with their observations, then relations; of our own traces a scope is the entity."""
     entities: dict[str, dict[str, Any]] = {}
     relations: list[dict[str, Any]] = []
     for row in hippo.store.rows(_SQL_SHARED, to_json(scopes)):
+        carried.add(row["id"])
         told, text = {"name": row["scope"], "entityType": "realmemory"}, row["text"]
         with suppress(*_WRONG):
             one = json.loads(row["meta"] or "{}")["import"]["row"]
@@ -11203,13 +11237,32 @@ def _write_mcp(hippo: Hippocampus, scopes: Sequence[int], _: str) -> Iterator[st
     yield from (to_json(row) + "\n" for row in (*entities.values(), *relations))
 
 
-def _write_claude(hippo: Hippocampus, scopes: Sequence[int], _: str
+def _write_letta(hippo: Hippocampus, scopes: Sequence[int], scope: str, carried: set[int]
+                 ) -> Iterator[str]:
+    """The blocks, and each trace as a file of one source: the format has no passages."""
+    told, source = CoreMemory(hippo, scope).agent_file(), "source-realmemory"
+    for row in hippo.store.rows(_SQL_SHARED, to_json(scopes)):
+        carried.add(row["id"])
+        name = f"realmemory-{row['uid']:016x}.txt"
+        told["files"].append({
+            "id": f"file-{row['uid']:016x}", "source_id": source, "file_name": name,
+            "file_type": "text/plain", "content": row["text"], "created_at": datetime.fromtimestamp(
+                valid_from(row), UTC).isoformat()})
+    if told["files"]:
+        told["sources"] = [{"id": source, "name": "realmemory", "description": "archival memory"}]
+        told["agents"][0]["source_ids"] = [source]
+    yield json.dumps(told, ensure_ascii=False, indent=2) + "\n"
+
+
+def _write_claude(hippo: Hippocampus, scopes: Sequence[int], _: str, carried: set[int]
                   ) -> Iterator[tuple[str, str]]:
-    """(name, text) of a file for each of the strongest traces, and of the index's own part."""
+    """(name, text) of a file for each of the strongest traces, named in the order of writing, and
+    of the index's own part."""
     index, size = [f"{FENCE[0]} -->"], 0
     for row in hippo.store.rows(_SQL_STRONGEST, to_json(scopes)):
         words = re.findall(r"[a-z0-9]+", fold(row["text"][:200]))[:6]
-        slug = "-".join(["realmemory", *words])[:60] + f"-{row['uid'] % 16**8:08x}"
+        slug = "-".join([f"realmemory-{row['id']:08}", *words])[:60] + (
+            f"-{row['uid'] % 16**8:08x}")
         source = f"from {row['origin']}: " * (row["origin"] not in TRUSTED)
         if source and row["kind"] == "procedural":
             continue                    # a page makes no rule there, either
@@ -11219,11 +11272,13 @@ def _write_claude(hippo: Hippocampus, scopes: Sequence[int], _: str
         if size > INDEX_BYTES:
             break
         index.append(line)
+        carried.add(row["id"])
         sort = "feedback" if row["kind"] == "procedural" else (
             "user" if row["scope"] == GLOBAL else "project")
         yield f"{slug}.md", (
             f"---\nname: {slug}\ndescription: {json.dumps(hook, ensure_ascii=False)}\nmetadata:\n"
-            f"  type: {sort}\n  realmemory: {row['uid']}\n---\n"
+            f"  type: {sort}\n  realmemory: {row['uid']}\n"
+            f"  when: {day_of(valid_from(row), '%Y-%m-%dT%H:%M:%SZ')}\n---\n"
             f"{_CONTROL.sub('', row['text'])}\n")
     yield "MEMORY.md", "\n".join([*index, f"{FENCE[1]} -->", ""])
 
@@ -11284,7 +11339,8 @@ class Format(Record):
     read: Callable[[Source], Iterator[tuple[str, Any]]] = Source.rows   # (where, row)
     notes: Callable[[Any], Iterable[dict[str, Any]]] | None = _any_notes    # None: rows are notes
     take: Callable[[_Intake, Source], Iterator[Verdict]] = _take_notes
-    write: Callable[[Hippocampus, Sequence[int], str], Iterator[Any]] | None = None
+    # of (brain, scopes, the one of blocks, ids of the traces that it wrote)
+    write: Callable[[Hippocampus, Sequence[int], str, set[int]], Iterator[Any]] | None = None
 
 
 def _ends(source: Source, *endings: str) -> bool:
@@ -11294,15 +11350,13 @@ def _ends(source: Source, *endings: str) -> bool:
 _REFERENCE = ("claude.md", "claude.local.md", "agents.md", "agent.md", "gemini.md")
 FORMATS = {                         # the first that fits is taken
     "realmemory": Format(
-        lambda s: s.first().get("type") == "realmemory", take=_take_own,
-        write=lambda hippo, scopes, _: (to_json(line) + "\n" for line in own_lines(hippo, scopes))),
+        lambda s: s.first().get("type") == "realmemory", take=_take_own, write=_write_own),
     "mcp": Format(lambda s: s.first().get("type") in ("entity", "relation"), notes=_mcp_notes,
                   write=_write_mcp),
     "letta": Format(
         lambda s: s.path.endswith(".af") or isinstance(s.data, str)
-        or {"agents", "blocks", "core_memory"} & s.first().keys(), take=_take_blocks,
-        write=lambda hippo, _, scope: iter([json.dumps(
-            CoreMemory(hippo, scope).agent_file(), ensure_ascii=False, indent=2) + "\n"])),
+        or {"agents", "blocks", "core_memory"} & s.first().keys(), _letta_files, _letta_notes,
+        _take_letta, _write_letta),
     "agentmemory": Format(lambda s: "isLatest" in s.first()),
     "mem0": Format(lambda s: "memory" in s.first()),
     "graphiti": Format(lambda s: {"fact", "uuid"} <= s.first().keys()),
@@ -11327,6 +11381,7 @@ class Imported(Record):
     formats: tuple[str, ...]
     counts: dict[str, int]
     verdicts: tuple[Verdict, ...]
+    blocks: int = 0                 # of what was taken in or known: blocks of core memory
 
 
 def import_from(hippo: Hippocampus, path: str, *, format: str | None = None,
@@ -11351,18 +11406,19 @@ def import_from(hippo: Hippocampus, path: str, *, format: str | None = None,
                                   clock=hippo.clock) as copy:
                 return import_from(copy, path, format=format, scope=scope, progress=progress,
                                    own_scopes=own_scopes, again=again)
-    counts, told = dict[str, int](), list[Verdict]()
+    counts, told, blocks = dict[str, int](), list[Verdict](), 0
     intake = _Intake(hippo, scope or GLOBAL, own_scopes, again)
     session, hippo.session_id = hippo.session_id, None  # it was not said in this session
     try:
         for one in _taken(intake, path, format):
             counts[one.action] = counts.get(one.action, 0) + 1
             told += [one] * (len(told) < 1_000)
+            blocks += one.memory_id is None and one.action in ("create", "known", "revised")
             if progress:
                 progress(sum(counts.values()), one.text)
     finally:
         hippo.session_id = session
-    return Imported((*intake.formats,), counts, tuple(told))
+    return Imported((*intake.formats,), counts, tuple(told), blocks)
 
 
 def _taken(intake: _Intake, path: str, named: str | None) -> Iterator[Verdict]:
@@ -11404,9 +11460,10 @@ def _refuse_own(path: str) -> None:
 
 
 def export_to(hippo: Hippocampus, output: str | None, *, format: str = "realmemory",
-              scope: str | None = None, scopes: Sequence[int] = ()) -> str:
+              scope: str | None = None, scopes: Sequence[int] = (),
+              carried: set[int] | None = None) -> str:
     """Write scopes (ids; none: those that `scope` sees) in a format to a file or into a folder; the
-    text where no output is named."""
+    text where no output is named.  `carried` gets the ids of the traces that were written."""
     _require(format in [*WRITERS],
              f"format={_shown(format)} can't be written; there are {', '.join(WRITERS)}")
     _require(bool(output) or format != "claude",
@@ -11416,7 +11473,7 @@ def export_to(hippo: Hippocampus, output: str | None, *, format: str = "realmemo
         _refuse_own(output)
     with hippo.store.reading():
         pieces = WRITERS[format](hippo, ids or hippo.store.visible(scope, False, logs=True),
-                                 scope or GLOBAL)
+                                 scope or GLOBAL, set() if carried is None else carried)
         try:
             if format == "claude":
                 _write_folder(output, dict(pieces))
@@ -11572,6 +11629,7 @@ def _cmd_import(desk: Desk, given: Mapping[str, Any]) -> Answer:
              for one in done.verdicts if dry or one.action == "skipped"]
     lines[40:] = [f"... and {len(lines) - 40} more"] * (len(lines) > 40)
     counts = ", ".join(f"{n:,} {action}" for action, n in done.counts.items()) or "nothing"
+    counts += f", {done.blocks:,} of them blocks of core memory" * bool(done.blocks)
     lines.append(f"{'would be: ' * dry}{counts} (format {', '.join(done.formats)})"
                  + "; --again takes what was forgotten" * ("forgotten" in done.counts))
     lines += ["add --yes to write it"] * (dry and asked)
@@ -11588,13 +11646,16 @@ def _cmd_export(desk: Desk, given: Mapping[str, Any]) -> Answer:
                            + shell_line(store.folder, "scopes"))
         seen = [one for one in (own, store.log_id(own)) if one] if own else (   # that one alone
             store.visible(scope, given["all_scopes"], logs=True))
-        left = store.value(f"SELECT count(*) FROM traces WHERE scope_id NOT {SQL_IN}",
-                           to_json(seen))
-    told = export_to(desk.hippo, output and os.path.expanduser(output), format=name, scope=scope,
-                     scopes=seen)
+        carried, left = set[int](), store.value(
+            f"SELECT count(*) FROM traces WHERE scope_id NOT {SQL_IN}", to_json(seen))
+        told = export_to(desk.hippo, output and os.path.expanduser(output), format=name,
+                         scope=scope, scopes=seen, carried=carried)
+        lost = store.value("SELECT count(*) FROM traces") - left - len(carried)
     also = f"; {left:,} traces of other scopes left out (--all-scopes)" if left else ""
-    return Answer({"output": told, "format": name, "left_out": left}, f"written to {told} as "
-                  f"{name}{also}") if output else Answer(None, told.removesuffix("\n"))
+    also += (f"; {lost:,} traces left out for which {name} has no place (turns, superseded, "
+             "untrusted or weakest ones; --format realmemory takes all)") if lost else ""
+    return Answer({"output": told, "format": name, "left_out": left + lost}, "written to "
+                  f"{told} as {name}{also}") if output else Answer(None, told.removesuffix("\n"))
 
 
 def _cmd_move(desk: Desk, given: Mapping[str, Any]) -> Answer:
