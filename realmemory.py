@@ -56,7 +56,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from heapq import nlargest, nsmallest
 from itertools import accumulate, chain, groupby, islice, permutations, repeat
@@ -10726,13 +10726,11 @@ def _claude(source: Source) -> Iterator[tuple[str, Any]]:
         return
     front, body = source.front()
     body, told, sort = body.strip(), front.get("description", ""), front.get("type", "")
-    dated = dict[str, str]()
+    dated = dict[str, Any]()
     if "realmemory" not in front and told not in body:
         body = f"{told}\n{body}".strip()
-    when = next((front[name] for name in _FIELDS["when"].split() if front.get(name)), None)
-    with suppress(*_WRONG):             # a date that is none is no reason to pass a note by
-        epoch(when)
-        dated["when"] = when
+    with suppress(*_WRONG):             # what is no date is no reason to pass a note by
+        dated["when"] = epoch(next(filter(None, map(front.get, _FIELDS["when"].split())), None))
     yield source.path, {**dated, "text": body, "tags": (sort,) * bool(sort),
                         "source_url": f"file:{os.path.abspath(source.path)}",
                         "kind": "procedural" if sort == "feedback" else "semantic"}
@@ -10758,8 +10756,18 @@ class _Intake:
         self.hippo, self.store, self.scope = hippo, hippo.store, scope
         self.own_scopes, self.again, self.seen = own_scopes, again, tuple[int, ...]()
         self.name, self.formats = "", dict[str, None]()     # of the source at hand; of all
+        self.steps, self.total, self.started = 0, 0, time.monotonic()   # notes read and written
+        self.progress: Callable[[int, str], None] | None = None
         with self.store.reading():
             self.look()
+
+    def step(self, where: str) -> None:
+        """Tell that one of `total` notes was read or written, and about how long the rest takes."""
+        self.steps += 1
+        if self.progress:
+            left = (time.monotonic() - self.started) * (2 * self.total / self.steps - 1)
+            self.progress(self.steps // 2, f"{one_line(where, 40)}, of {self.total:,}; about "
+                          f"{left:,.0f} s more")
 
     def look(self) -> None:
         """Read what the scope holds, inside a transaction, if anybody else wrote since."""
@@ -10896,11 +10904,14 @@ def _take_notes(intake: _Intake, source: Source) -> Iterator[Verdict]:
         few = [*notes] if os.path.getsize(source.path) <= LINE_BYTES else None     # read once
         often.update(note.get("id", "") for _, note in few or notes if isinstance(note, dict))
         notes = iter(_notes_of(intake.name, source) if few is None else few)
+        intake.total += often.total()
     for batch in [[*notes]] if whole else iter(lambda: [*islice(notes, NOTES_AT_ONCE)], []):
         drafts = list[Draft]()
+        intake.total += len(batch) * whole
         for where, note in batch:
             try:
                 if isinstance(note, dict):
+                    intake.step(where)
                     ident = note.get("id", "")
                     own = ("", path) if whole else (path, to_json([ident[:2_000]])) if (
                         ident and often[ident] == 1) else ("", "")
@@ -10914,8 +10925,11 @@ def _take_notes(intake: _Intake, source: Source) -> Iterator[Verdict]:
             continue
         with intake.hippo.writing():
             intake.look()
-            told = [*intake.file(path, drafts)] if whole else [
-                intake.place(draft, intake.before(draft)) for draft in drafts]
+            told = list[Verdict]()
+            for one in intake.file(path, drafts) if whole else (
+                    intake.place(draft, intake.before(draft)) for draft in drafts):
+                told.append(one)
+                intake.step(one.text)
         yield from told
 
 
@@ -11237,6 +11251,10 @@ def _write_mcp(hippo: Hippocampus, scopes: Sequence[int], _: str, carried: set[i
     yield from (to_json(row) + "\n" for row in (*entities.values(), *relations))
 
 
+def _iso_of(at: float) -> str:
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=at)).isoformat()
+
+
 def _write_letta(hippo: Hippocampus, scopes: Sequence[int], scope: str, carried: set[int]
                  ) -> Iterator[str]:
     """The blocks, and each trace as a file of one source: the format has no passages."""
@@ -11246,8 +11264,8 @@ def _write_letta(hippo: Hippocampus, scopes: Sequence[int], scope: str, carried:
         name = f"realmemory-{row['uid']:016x}.txt"
         told["files"].append({
             "id": f"file-{row['uid']:016x}", "source_id": source, "file_name": name,
-            "file_type": "text/plain", "content": row["text"], "created_at": datetime.fromtimestamp(
-                valid_from(row), UTC).isoformat()})
+            "file_type": "text/plain", "content": row["text"],
+            "created_at": _iso_of(valid_from(row))})
     if told["files"]:
         told["sources"] = [{"id": source, "name": "realmemory", "description": "archival memory"}]
         told["agents"][0]["source_ids"] = [source]
@@ -11278,7 +11296,7 @@ def _write_claude(hippo: Hippocampus, scopes: Sequence[int], _: str, carried: se
         yield f"{slug}.md", (
             f"---\nname: {slug}\ndescription: {json.dumps(hook, ensure_ascii=False)}\nmetadata:\n"
             f"  type: {sort}\n  realmemory: {row['uid']}\n"
-            f"  when: {day_of(valid_from(row), '%Y-%m-%dT%H:%M:%SZ')}\n---\n"
+            f"  when: {_iso_of(valid_from(row))}\n---\n"
             f"{_CONTROL.sub('', row['text'])}\n")
     yield "MEMORY.md", "\n".join([*index, f"{FENCE[1]} -->", ""])
 
@@ -11408,13 +11426,14 @@ def import_from(hippo: Hippocampus, path: str, *, format: str | None = None,
                                    own_scopes=own_scopes, again=again)
     counts, told, blocks = dict[str, int](), list[Verdict](), 0
     intake = _Intake(hippo, scope or GLOBAL, own_scopes, again)
+    intake.progress = progress
     session, hippo.session_id = hippo.session_id, None  # it was not said in this session
     try:
         for one in _taken(intake, path, format):
             counts[one.action] = counts.get(one.action, 0) + 1
             told += [one] * (len(told) < 1_000)
             blocks += one.memory_id is None and one.action in ("create", "known", "revised")
-            if progress:
+            if progress and not intake.steps:   # notes tell theirs when they are written
                 progress(sum(counts.values()), one.text)
     finally:
         hippo.session_id = session
@@ -11588,11 +11607,11 @@ def _print_error(message: str) -> None:
 
 
 def reporting() -> Callable[[int, str], None]:
-    """Progress for stderr: a line every two seconds, so none for short work."""
-    latest = [time.monotonic()]
+    """Progress for a terminal: a line every two seconds, so none for short work."""
+    latest, seen = [time.monotonic()], sys.stderr.isatty()
 
     def say(done: int, where: str) -> None:
-        if time.monotonic() - latest[0] > 2:
+        if seen and time.monotonic() - latest[0] > 2:
             latest[0] = time.monotonic()
             _print_error(f"{done:,} done, at {one_line(where, 100)}")
 
@@ -11618,6 +11637,7 @@ def _cmd_import(desk: Desk, given: Mapping[str, Any]) -> Answer:
     _require(not (given["place"] or given["since"]), f"a second path and --since go with "
              f"{', '.join(TRANSCRIPTS)}; import {_shown(path)} by itself")
     dry, asked = bool(given["dry_run"] or not given["yes"]), not given["dry_run"]
+    began = time.monotonic()
     done = import_from(
         desk.hippo, os.path.expanduser(path), format=given["format"], dry_run=dry,
         scope=desk.scope(project), own_scopes=not project, again=given["again"],
@@ -11632,7 +11652,9 @@ def _cmd_import(desk: Desk, given: Mapping[str, Any]) -> Answer:
     counts += f", {done.blocks:,} of them blocks of core memory" * bool(done.blocks)
     lines.append(f"{'would be: ' * dry}{counts} (format {', '.join(done.formats)})"
                  + "; --again takes what was forgotten" * ("forgotten" in done.counts))
-    lines += ["add --yes to write it"] * (dry and asked)
+    took = time.monotonic() - began
+    lines += ["add --yes to write it" + f", which takes about {took:,.0f} s" * (took > 2)] * (
+        dry and asked)
     return Answer({**done._asdict(), "dry_run": dry}, "\n".join(lines), int(dry and asked))
 
 
