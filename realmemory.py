@@ -8713,10 +8713,9 @@ def _cmd_forget(desk: Desk, given: Mapping[str, Any]) -> Answer:
         return asked._replace(data={**asked.data, **would._asdict()})
     gone = desk.hippo.forget(ids, **which)
     n, copies = len(gone.memory_ids), ", ".join(gone.rewritten)
-    told = [f"{_ids(gone.memory_ids)} {'are' if n > 1 else 'is'} forgotten: "
-            f"{_pairs(gone.removed)}" if n else f"what was selected is forgotten: "
-            f"{_pairs(gone.removed)}" if gone.removed else "nothing is left of it in the store",
-            f"WAL {gone.wal}"]
+    told = [f"{_ids(gone.memory_ids) or 'what was selected'} {'are' if n > 1 else 'is'} forgotten: "
+            f"{_pairs(gone.removed)}" if any(gone.removed.values()) else
+            "nothing is left of it in the store", f"WAL {gone.wal}"]
     if given.get("backups"):
         told.append(f"copies rewritten: {copies or 'none, for none held it'}")
     if gone.backups:
@@ -10726,7 +10725,7 @@ def _claude(source: Source) -> Iterator[tuple[str, Any]]:
         return
     front, body = source.front()
     body, told, sort = body.strip(), front.get("description", ""), front.get("type", "")
-    dated = dict[str, Any]()
+    dated = dict[str, object]()
     if "realmemory" not in front and told not in body:
         body = f"{told}\n{body}".strip()
     with suppress(*_WRONG):             # what is no date is no reason to pass a note by
