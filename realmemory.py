@@ -7603,7 +7603,7 @@ def _cmd_recall(desk: Desk, given: Mapping[str, Any]) -> Answer:
     floor = desk.hippo.config.abstain_below * (given.get("min_confidence") is None)
     sure = any(item.confidence >= floor for item in packet.items)
     items, beside = ([item for item in some if item.source != "associated" or not sure
-                      or item.confidence >= floor / 2] for some in (packet.items, packet.context))
+                      or item.confidence >= floor / 3] for some in (packet.items, packet.context))
     packet = packet._replace(items=(*items,), context=(
         *beside[:max(0, (given.get("k") or 5) - len(items))],))
     return Answer(packet, packet_text(packet, why=why))

@@ -8176,6 +8176,24 @@ def test_tool_sets_are_plain_and_small():
         assert set(entry.required) <= set(entry.properties) and len(entry.description) < 300
 
 
+def test_recall_shows_k_memories_in_all_and_no_faint_association_beside_a_sure_answer(hippo, cli):
+    lead, often, once = put(hippo, "Priya Nair is the QA lead", "Tickets are closed on Fridays",
+                            "The kettle stands in the hall")
+    with hippo.writing():
+        hippo.store.link(lead, often, "used", START, weight=0.9)
+        hippo.store.link(lead, once, "related", START, weight=0.1)
+    packet = hippo.recall("QA lead")
+    assert len(packet.items + packet.context) == 3
+
+    def shown(*options):
+        ran = cli("recall", "QA lead", *options)
+        return [int(ident) for ident in re.findall(r"^#(\d+) ", ran.out, re.M)]
+
+    assert shown() == shown("-k", 2) == [lead, often] and shown("-k", 1) == [lead]
+    assert {*shown("--min-confidence", 0)} == {lead, often, once}
+    assert cli("recall", "QA lead", "-k", 1, "--json").json()["context"] == []
+
+
 # === 27. Agents ===
 
 def play(hippo, *steps, own=None, main=None, text="what of the kiln?", **options):
