@@ -2875,6 +2875,8 @@ SQL_COUNTS = """SELECT (SELECT count(*) FROM traces), (SELECT coalesce(sum(n), 0
 SQL_FORGOTTEN = """SELECT j.value FROM events, json_tree(data) j WHERE op = 'forget'
     AND (j.path = '$.ids' OR j.fullkey = '$.id')"""
 SQL_LOGS = "SELECT id FROM scopes WHERE log_of > 0"
+SQL_FAMILY = """SELECT id FROM scopes WHERE coalesce(log_of, id) IN (
+    1, (SELECT coalesce(log_of, id) FROM scopes WHERE id = ?))"""
 SQL_UNREAD = f"FROM traces t WHERE id > ? AND scope_id IN ({SQL_LOGS})"
 SQL_WORK = """SELECT 1 FROM events WHERE seq > ?
     AND op NOT IN ('recall', 'read', 'sleep', 'hook_error', 'backup') LIMIT 1"""
@@ -7176,12 +7178,16 @@ class Hippocampus(_Brain):
                 to_json(self.store.visible(scope, all_scopes, logs=logs)), *parameters))
 
     def sources(self, memory_id: int) -> list[Item]:
-        """What a trace was merged or learned from, and that from, as far as it is still there."""
+        """What a trace was merged or learned from, and that from, as far as it is still there, and
+        is of its project or global: what its meta names was perhaps written by anybody."""
         with self.store.reading():
             rows = {row["id"]: row for row in [self._row(memory_id)]}
+            seen = {row[0] for row in self.store.rows(SQL_FAMILY, *(
+                row["scope_id"] for row in rows.values()))}
             for row in (todo := [*rows.values()]):      # grows
                 wanted = listed_in(json.loads(row["meta"] or "{}"), "sources", int)
-                todo += self.store.traces(i for i in wanted if i not in rows).values()
+                todo += [one for one in self.store.traces(
+                    i for i in wanted if i not in rows).values() if one["scope_id"] in seen]
                 rows |= {one["id"]: one for one in todo}
             return records(self, [*rows.values()][1:])
 

@@ -5955,6 +5955,13 @@ def test_forgetting_what_a_fact_was_merged_into_brings_back_no_fact_that_was_rev
     assert hippo.traces() == [] and hippo.get(old).valid_to is not None
 
 
+def test_what_a_traces_meta_names_shows_no_other_project(hippo):
+    other, own = (hippo.remember(f"The {name} roadmap buys Umbrella", scope=name).memory_id
+                  for name in ("q", "p"))
+    forged = hippo.remember("A note that cites both", scope="p", meta={"sources": [other, own]})
+    assert ids(hippo.sources(forged.memory_id)) == [own]
+
+
 @pytest.mark.parametrize("told", ["a log", ["a log", 7, {"of": 1}], {"of": 1}, None])
 def test_sources_that_a_user_told_in_meta_outlive_a_merge(told, hippo):
     kept, other = put(hippo, "The ferry leaves at nine", "At nine the ferry departs",
