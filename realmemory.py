@@ -2503,9 +2503,15 @@ def cue_of(query: str) -> Cue:
 # A number that names a thing, after a word and what may join them, and the word that follows.
 _NUMBER = Regex(
     r"(?<![\d.,])(\d++(?:[._/-]\d++)*+)(?![^\W_]|[:,]\d)(?=\s?([^\W\d_]+|%)|)")
-_NAME = Regex(r"(?<![^\W_])([^\W\d_]++)([-_]|:?\s?(?:(?:number|no\.|номер|n[uú]mero)\s)?[#№]?\s?)$",
-              re.I)
-_CALENDAR = Regex(r"\d{4}([-/.])\d\d?\1\d\d?|\d\d?([-/.])\d\d?\2\d{2,4}")
+_NAME = Regex(r"(?<![^\W_])([^\W\d_]++|§+)([-_]|:?\s?"
+              r"(?:(?:number|no\.|номер|n[uú]mero)\s)?[#№]?\s?)$", re.I)
+_CALENDAR = Regex(r"\d{4}([-/.])\d\d?\1\d\d?|[0-3]?\d([-/.])[0-3]?\d\2(?:\d\d|\d{4})")
+# What is a name as a whole: a MAC or IPv6 address, a hex number, a telephone, AB.12.C.
+_NAMED_WHOLE = Regex(
+    r"(?<![\w:+.])(?:(?P<mac>(?:[\da-f]{2}[:-]){5}[\da-f]{2})|(?P<hex>0x[\da-f]+)"
+    r"|(?P<ip>(?=[\da-f:]*(?:::|[a-f]))(?:[\da-f]{0,4}:){2,7}[\da-f]{1,4})"
+    r"|(?P<phone>\+\d[\d ()-]{6,18}\d)|(?P<part>[a-z]{1,4}(?:\.\d+)+\.[a-z]\w{0,4}))"
+    r"(?![\w:])", re.I)
 _Named = dict[tuple[str, str], str]
 
 
@@ -2514,7 +2520,10 @@ def identifiers(text: str, *, sure: bool = False) -> _Named:
     """{(name, number): as written} of ABC-16, srv99, v2.3.7, invoice 4472, hashes; `sure`: without
     what may be a count, an amount or a date."""
     found = {("#", code.lower()): code for code in _HASH.findall(text)}
-    for match in _NUMBER.finditer(text):
+    for match in _NAMED_WHOLE.finditer(text):
+        kind, code = str(match.lastgroup), match[0].lower()
+        found[f":{kind}", code if kind == "ip" else re.sub(r"\W", "", code)] = match[0]
+    for match in _NUMBER.finditer(_NAMED_WHOLE.sub(" ", text)):
         number, after = match[1], match[2] or ""
         before = _NAME.search(text, max(0, match.start() - 40), match.start())
         word, joint = before.groups() if before else ("", "")
@@ -2545,7 +2554,9 @@ def _around(text: str, asked: _Named) -> str:
     """The beginning of a text, and what stands around the numbers asked for in the rest."""
     if len(text) <= 20_000:
         return text
-    found = re.compile("|".join([re.escape(n) for _, n in asked]), re.I).finditer(text, 20_000)
+    found = re.compile("|".join([re.escape(n) for _, n in asked] + [
+        rf"(?<![^\W_]){word[0]}[\W_]{{0,3}}\d" for said in asked.values()
+        if (word := re.match(r"[^\W\d_]+", said))]), re.I).finditer(text, 20_000)
     return "\n".join([text[:20_000], *(text[match.start() - 60:match.end() + 20]
                                        for match in islice(found, 50))])
 

@@ -4841,7 +4841,10 @@ NUMBERED = ["Ticket ABC-15 was closed by Ann", "Invoice 4471 was paid by Carol",
             "La factura 6610 se pagó en abril", "El puerto 5432 lo usa la base de datos",
             "The checkout retry budget is 300 ms", "Top 10 customers get a free audit",
             "On 2024-05-03 the mail server was down", "Order #9921 was sent to Porto",
-            *(f"srv{n} listens in rack r{n * 3}" for n in range(1, 41))]
+            *(f"srv{n} listens in rack r{n * 3}" for n in range(1, 41)),
+            "The scanner is at 00:1a:2b:3c:4d:5e", "Ring Olga at +49 170 1234567",
+            "Slot 0x1F holds the signing card", "Part no. 12.34.567 is of brass",
+            "SKU AB.12.C fits the pump", "§14 covers refunds"]
 
 
 @pytest.mark.parametrize("cue", [
@@ -4850,7 +4853,10 @@ NUMBERED = ["Ticket ABC-15 was closed by Ann", "Invoice 4471 was paid by Carol",
     "what does v2.3.7 fix?", "what does version 2.3.9 fix?", "what runs on web33?",
     "what did we ship in Q3?", "in which rack is srv99?", "куда отправили заказ 3346?",
     "что значит ошибка 5023?", "¿se pagó la factura 6611?", "¿quién usa el puerto 5433?",
-    "where was order #9922 sent?"])
+    "where was order #9922 sent?", "which scanner is at 00:1a:2b:3c:4d:5f?",
+    "do we ring Olga at +49 170 1234568?", "which card is in slot 0x2F?",
+    "is part no. 12.34.568 of brass?", "does SKU AB.13.C fit the pump?",
+    "what refunds does §15 cover?"])
 def test_what_is_known_of_one_number_is_no_answer_about_another(cue, hippo):
     put(hippo, *NUMBERED)
     packet = hippo.recall(cue, explain=True)
@@ -4867,7 +4873,10 @@ def test_what_is_known_of_one_number_is_no_answer_about_another(cue, hippo):
     ("что за ошибка 5022?", 6), ("¿se pagó la factura 6610?", 7), ("¿qué usa el puerto 5432?", 8),
     ("why is the checkout retry budget 500 ms?", 9), ("what do the top 20 customers get?", 10),
     ("what happened on 2024-05-03 to the mail server?", 11), ("where was order 9921 sent?", 12),
-    ("in which rack is srv33?", 45)])
+    ("in which rack is srv33?", 45), ("which scanner is at 00-1A-2B-3C-4D-5E?", 53),
+    ("whom do we ring at +491701234567?", 54), ("which card is in slot 0x1f?", 55),
+    ("what is of brass, part 12.34.567?", 56), ("which pump does ab.12.c fit?", 57),
+    ("what does § 14 cover?", 58)])
 def test_a_number_is_known_however_it_is_spelled_and_an_amount_is_no_name(cue, answer, hippo):
     put(hippo, *NUMBERED)
     first = hippo.recall(cue).items[0]
