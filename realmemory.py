@@ -11529,7 +11529,8 @@ def _cmd_import(desk: Desk, given: Mapping[str, Any]) -> Answer:
     lines.append(f"{'would be: ' * dry}{counts} (format {', '.join(done.formats)})"
                  + "; --again takes what was forgotten" * ("forgotten" in done.counts))
     lines += ["add --yes to write it"] * (dry and asked)
-    failed = dry and asked or {*done.counts} == {"skipped"}
+    failed = dry and asked or bool(done.verdicts) and all(
+        one.action == "skipped" and one.memory_id is None for one in done.verdicts)
     return Answer({**done._asdict(), "dry_run": dry}, "\n".join(lines), int(failed))
 
 
@@ -12092,28 +12093,39 @@ def unwired(source: str, edits: Sequence[_Edit], memo: Mapping[str, Any]) -> str
     return None if edits[0].what == "file" else memo["was"]
 
 
+def _blank() -> dict[str, Any]:
+    """What the notes say of a file that they don't know."""
+    return {"was": None, "made": [], "old": []}
+
+
 def _planned(path: str, client: str, edits: Sequence[_Edit], notes: dict[str, Any], out: bool
              ) -> tuple[str | None, str | None]:
     """A file's text before and after, with what the notes say of it brought up to date."""
-    blank: dict[str, Any] = {"was": None, "made": [], "old": []}
-    try:
-        before = after = _file_text(path)
-        memo = notes.setdefault(path, {
-            **blank, "was": before if _is_blank(before) else "", "by": [],
-            "dirs": missing_folders(os.path.dirname(path))})
-        memo["by"] = [name for name in memo["by"] if name != client] + [client] * (not out)
-        if not out:
-            after = wired(before, edits, memo)
-            _require((unwired(after, edits, memo) or "") == (
-                unwired(before or "", edits, memo) or ""),
-                "the edit could not be proved to change nothing else")
-        elif before is not None and not memo["by"]:     # no other client shares the file
-            after = unwired(before, edits, memo)
-    except (InvalidInput, OSError, UnicodeError) as error:
-        raise InvalidInput(
-            f"{path} is left as it is: {error}; mend it, or {'take out' if out else 'add'} by hand",
-            wired(None, edits, blank)) from error
+    before = after = _file_text(path)
+    memo = notes.setdefault(path, {
+        **_blank(), "was": before if _is_blank(before) else "", "by": [],
+        "dirs": missing_folders(os.path.dirname(path))})
+    by = [name for name in memo["by"] if name != client] + [client] * (not out)
+    if not out:
+        after = wired(before, edits, memo)
+        _require((unwired(after, edits, memo) or "") == (unwired(before or "", edits, memo) or ""),
+                 "the edit could not be proved to change nothing else")
+    elif before is not None and not by:             # no other client shares the file
+        after = unwired(before, edits, memo)
+    memo["by"] = by
     return before, after
+
+
+def _refused(files: Sequence[tuple[str, Sequence[_Edit]]], left: Mapping[str, str], out: bool,
+             done: Sequence[str]) -> InvalidInput:
+    """What is said of files left as they are, after others were `done`; then what to paste: all
+    parts of a client that was not wired, those still there of one that was to be taken out."""
+    said = [f"taken out of {', '.join(done)}"] * bool(done)
+    said += [f"{path} is left as it is: {error}" for path, error in left.items()]
+    way = "mend it and try again, or take out" if out else "nothing was done: mend it, or add"
+    return InvalidInput(f"{'; '.join(said)}; {way} by hand", "\n\n".join(
+        f"{path}:\n{wired(None, edits, _blank())}"
+        for path, edits in files if path in left or not out))
 
 
 def wire(client: str, scope: str, folder: str, brain: str, *, out: bool = False,
@@ -12122,7 +12134,8 @@ def wire(client: str, scope: str, folder: str, brain: str, *, out: bool = False,
 
     Every file is read and its new text checked before the first is written; a file that was
     changed is kept in `<brain>/clients/` first.  Raises InvalidInput for a client or file that
-    can't be edited, with what to paste as its second argument.
+    can't be edited, with what to paste as its second argument: a client is wired whole or not at
+    all, and taken out of all files that can be edited.
     """
     import difflib
     if client not in CLIENTS:
@@ -12131,33 +12144,56 @@ def wire(client: str, scope: str, folder: str, brain: str, *, out: bool = False,
             json.dumps({"mcpServers": {"realmemory": _SHAPES["plain"](_serve_command(home))}},
                        indent=2, ensure_ascii=False))
     notes_file, copies = os.path.join(brain, "clients.json"), os.path.join(brain, "clients")
+    files = [(os.path.realpath(path), edits)
+             for path, edits in client_edits(client, scope, folder, home).items()]
     with nullcontext() if dry_run else _alone_in(copies):
-        (kept, notes), plan, done = _client_notes(notes_file), [], []
-        for path, edits in client_edits(client, scope, folder, home).items():
-            path = os.path.realpath(path)
-            before, after = _planned(path, client, edits, notes, out)
-            plan.append((path, before, after, notes[path]["dirs"]))
+        (kept, notes), plan, done, left = _client_notes(notes_file), [], [], dict[str, str]()
+        for path, edits in files:
+            try:
+                before, after = _planned(path, client, edits, notes, out)
+            except (InvalidInput, OSError, UnicodeError) as error:
+                left[path] = str(error)
+                continue
+            plan.append((path, before, after))
             diff = difflib.unified_diff((before or "").splitlines(True),
                                         (after or "").splitlines(True), path, path)
             done.append({"file": path, "did": "none" if before == after else "removed" if (
                 after is None) else "made" if before is None else "changed",
                 "diff": "".join(diff) if dry_run else ""})
+        if left and (dry_run or not out):
+            raise _refused(files, left, out, ())
         if dry_run:
             return done
         sweep(copies)
-        for path, before, after, _ in plan:
+        for path, before, after in plan:
             if before not in (None, after):
                 name = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{os.path.basename(path)}"
                 _write_file(os.path.join(copies, name), [_file_text(path, "utf-8") or ""])
         for name in sorted(os.listdir(copies))[:-41]:       # the newest forty stay, and the lock
             os.unlink(os.path.join(copies, name))
-        notes = {path: memo for path, memo in notes.items() if memo["by"]}
-        # The notes are there first and go last, so that a kill leaves a way back.
-        plan.insert(len(plan) * out, (notes_file, kept, json.dumps(
-            notes, indent=1, ensure_ascii=False) if notes else None, []))
-        for path, before, after, made in plan:
-            if before != after:
-                _write_text(path, before, after, made)
+
+        def record() -> None:
+            held = {path: memo for path, memo in notes.items() if memo["by"]}
+            text = json.dumps(held, indent=1, ensure_ascii=False) if held else None
+            if text != kept:
+                _write_text(notes_file, kept, text, [])
+
+        if not out:         # the notes come first and go last, so that a kill leaves a way back
+            record()
+        for path, before, after in plan:
+            try:
+                if before != after:
+                    _write_text(path, before, after, notes[path]["dirs"])
+            except (OSError, StoreError) as error:
+                if not out:
+                    raise
+                left[path] = str(error)
+                notes[path]["by"].append(client)
+        if out:
+            record()
+    if left:
+        raise _refused(files, left, out, [row["file"] for row in done if row["did"] != "none"
+                                          and row["file"] not in left])
     return done
 
 
@@ -12202,20 +12238,62 @@ def _write_text(path: str, before: str | None, after: str | None, made: Sequence
     _write_file(path, ["\ufeff" * marked, after], mode)
 
 
+def _gone(text: str, edits: Sequence[_Edit]) -> str | None:
+    """The first file that a registered command needs and that is not there."""
+    for edit in edits:
+        for argv in map(_argv, _commands_in(text, edit)):
+            ran = re.search(r"""sys\.path\.append\("(.*?)"\); import (\w+)""", " ".join(argv))
+            needs = [*argv[:1], *(word for word in argv if word.endswith(".py")), *(
+                [os.path.join(ran[1], f"{ran[2]}.py")] if ran else [])]
+            if missing := [one for one in needs if os.path.isabs(one) and not os.path.exists(one)]:
+                return missing[0]
+    return None
+
+
+def _commands_in(text: str, edit: _Edit) -> list[Any]:
+    """The own commands that stand in the place of an edit, as the file has them."""
+    if edit.what == "toml":
+        import tomllib
+        return [tomllib.loads(text).get("mcp_servers", {}).get("realmemory")]
+    if not edit.path or edit.what == "flag" or (at := _at(text, edit.path))[1]:
+        return []
+    return [hook for *_, hooks in _own_hooks(at[0]) for hook in hooks] if edit.what == "item" else [
+        at[0].value]
+
+
+def _argv(entry: Any) -> list[str]:
+    """The words of a command as one of _SHAPES or _HOOK_SHAPES has it."""
+    import shlex
+    command, args = (entry.get(name) or [] for name in ("command", "args")) if isinstance(
+        entry, dict) else ([], [])
+    if not isinstance(command, str):
+        return [*map(str, command)]
+    with suppress(ValueError):
+        return [command, *map(str, args)] if args else [
+            word.replace('\\"', '"') for word in shlex.split(command, posix=os.name != "nt")]
+    return []
+
+
 def client_states(folder: str, home: Sequence[str] = ()) -> list[dict[str, Any]]:
     """For each client whether it is here, and whether it is wired for the user and the project."""
     def state(client: str, scope: str) -> str:
-        seen = set()
+        own, shared = set[str](), set[str]()
         for path, edits in client_edits(client, scope, folder, home).items():
-            memo: dict[str, Any] = {"was": None, "made": [], "old": []}
+            seen = own if users[scope][path] == 1 else shared
             try:
                 text = _file_text(os.path.realpath(path))
-                seen.add("wired" if text is not None and wired(text, edits, memo) == text
-                         else "not wired" if text is None or unwired(text, edits, memo) == text
+                seen.add("wired" if text is not None and wired(text, edits, _blank()) == text
+                         else "not wired" if text is None or unwired(text, edits, _blank()) == text
+                         else f"broken: {gone} is gone" if (gone := _gone(text, edits))
                          else "out of date")
             except (InvalidInput, OSError, UnicodeError) as error:
                 seen.add(f"unreadable ({one_line(str(error), 100)})")
-        return seen.pop() if len(seen) == 1 else "in part: " + ", ".join(sorted(seen))
+        if own != {"not wired"}:        # a file of several clients may be there for another
+            own |= shared
+        return own.pop() if len(own) == 1 else "in part: " + ", ".join(sorted(own))
+
+    users = {scope: Counter(path for client in CLIENTS for path in client_edits(
+        client, scope, folder, home)) for scope in ("user", "project")}
     return [{"client": name, "title": row.title, "note": row.note,
              "found": os.path.isdir(client_path(row.seen, folder)),
              **{scope: state(name, scope) for scope in ("user", "project")}}
@@ -12360,6 +12438,8 @@ def findings(folder: str, environ: Mapping[str, str],
         if row["found"] or {*states} != {"not wired"}:
             found.append(_finding(row["title"], f"user: {user}, project: {project}", (
                 "unreadable" in user + project, "problem", "mend that file"), (
+                " is gone" in user + project, "problem", "its hooks and tools don't run; "
+                + shell_line(folder, f"install {row['client']}")), (
                 not {"wired"} <= {*states} <= {"wired", "not wired"}, "note",
                 shell_line(folder, f"install {row['client']}"))))
     return found
