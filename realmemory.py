@@ -3363,11 +3363,16 @@ class Store:
 
 def shell_line(folder: str, words: str) -> str:
     """The command line that does something with the store in a folder, to be copied as it is."""
-    said = folder if re.fullmatch(r"[\w@%+=:,./-]+", folder, re.A) else "'" + folder.replace(
-        "'", r"'\''") + "'"             # by hand: an error may come where nothing can be imported
+    def said(word: str) -> str:         # by hand: an error may come where nothing can be imported
+        return word if re.fullmatch(r"[\w@%+=:,./-]+", word, re.A) else "'" + word.replace(
+            "'", r"'\''") + "'"
+
     home = os.environ.get("REALMEMORY_HOME") or os.path.join("~", ".realmemory")
     own = folder != os.path.abspath(os.path.expanduser(home))
-    return f"`realmemory {f'--path {said} ' * own}{words}`"
+    # As it was started: who copied this one file has no script of its name.
+    script = re.fullmatch(r"realmemory(\.exe)?", os.path.basename(sys.argv[0] if sys.argv else ""))
+    start = "realmemory" if script else f"python3 {said(os.path.abspath(__file__))}"
+    return f"`{start} {f'--path {said(folder)} ' * own}{words}`"
 
 
 def lost(folder: str) -> StoreDamaged | None:
@@ -4386,6 +4391,7 @@ def named_by(value: object, name: str, most: int = 2_000) -> str:
 
 def brain_folder(path: str, namespace: str | None) -> str:
     """The folder of a brain; a namespace is a folder of its own that no name can leave."""
+    _require(path != "", "path='' is empty; give the folder of a store, like ~/.realmemory")
     try:
         path = os.path.abspath(os.path.expanduser(path))
     except OSError as error:
@@ -4405,10 +4411,12 @@ def brain_folder(path: str, namespace: str | None) -> str:
 
 def id_list(value: object, name: str) -> tuple[int, ...]:
     """Distinct ids in order, of an int, "12", "#12", "1,2", "[1, 2]" or an iterable of such."""
-    if isinstance(value, str):
-        value = re.findall(r"[^\s,;\[\]()]+", value)
+    def split(part: object) -> list[Any]:
+        return re.findall(r"[^\s,;\[\]()]+", part) if isinstance(part, str) else [part]
+
     ids: list[int] = []
-    for part in value if isinstance(value, Iterable) else [value]:
+    parts = value if isinstance(value, Iterable) and not isinstance(value, str) else split(value)
+    for part in chain.from_iterable(split(part) or [part] for part in parts):
         said = _shown(part) if isinstance(part, (int, list, tuple, dict)) else str(part)
         match = re.fullmatch(r"\s*[\"']?#?(\d{1,18})(\.0)?[\"']?\s*", said)
         _require(match is not None and not isinstance(part, bool) and int(match[1]) > 0,
@@ -7109,6 +7117,9 @@ class Hippocampus(_Brain):
             row, pinned = self._row(memory_id), bool(pinned)
             _require(not (pinned and row["quarantined"]), f"#{row['id']} is quarantined: untrusted "
                      "text can't be pinned")
+            newest = f"superseded by #{self.store.head(row['id'])}: pin that"
+            _require(not pinned or row["valid_to"] is None, f"#{row['id']} is " + (
+                newest if row["superseded_by"] else "retired: no brief shows it, pinned or not"))
             if pinned:
                 self._refuse_turn(row)
             self.store.change(row["id"], pinned=pinned)
@@ -10019,7 +10030,8 @@ class _Hook:
             return self.row.silence
         self.scope = self.desk.bound()
         capture(self.brain, self.session, [draft._replace(scope=self.scope) for draft in drafts])
-        if self.event == "compact" or _word(self.data, "source") in ("compact", "clear"):
+        if self.event == "compact" or self.event == "start" and (       # the context is empty now
+                _word(self.data, "source") != "resume"):
             self.store.run("UPDATE injections SET gone = 1 WHERE session_id = ?", self.session)
         if self.event == "stop":
             _paid_off(self.brain, self.session, self.reply)
@@ -10036,12 +10048,13 @@ class _Hook:
         what = "\n".join([self.prompt, self.reply, *(_word(self.data, name)
                                                      for name in ("source", "turn"))])
         self.store.run("DELETE FROM firings WHERE abs(at - ?) > ?", self.now, AGAIN_S)
-        who, other = self.session or self.scope, {"prompt": "stop", "stop": "prompt"}
+        who = self.session or self.scope
         fresh = self.store.run("INSERT OR IGNORE INTO firings VALUES(?, ?)",
                                f"{who} {self.event} {_crc(what)}", self.now).rowcount == 1
-        if fresh and self.event in other:       # what is said again after a turn is another turn
-            begins = f"{who} {other[self.event]} "
-            self.store.run("DELETE FROM firings WHERE substr(key, 1, ?) = ?", len(begins), begins)
+        if fresh:       # what another event told may be told again after it: that is another turn
+            all_of, own = f"{who} ", f"{who} {self.event} "
+            self.store.run("DELETE FROM firings WHERE substr(key, 1, ?) = ? AND "
+                           "substr(key, 1, ?) <> ?", len(all_of), all_of, len(own), own)
         return fresh
 
     def _notes(self, found: Sequence[tuple[sqlite3.Row, float]], ms: float) -> str:
@@ -10100,11 +10113,14 @@ class _Hook:
 
 def module_command(first: str = "") -> list[str]:
     """The command that runs this file as a module, whose bytecode Python keeps (a quarter of the
-    time of a script), with nothing of the user's environment in the way; what to do `first`."""
-    folder, name = os.path.split(os.path.abspath(__file__))
-    module = name.removesuffix(".py")
-    code = (f"import sys; sys.path.append({json.dumps(folder, ensure_ascii=False)}); "
-            f"import {module}; {first}sys.exit({module}.main())")
+    time of a script), with nothing of the user's environment in the way; what to do `first`.  Of a
+    file that is gone it says so, and ends well."""
+    file = os.path.abspath(__file__)
+    module = os.path.basename(file).removesuffix(".py")
+    said, folder, gone = (json.dumps(text, ensure_ascii=False) for text in (
+        file, os.path.dirname(file), f"realmemory: {file} is gone; run its `install` again"))
+    code = (f"import os, sys; os.path.exists({said}) or sys.exit(print({gone}, file=sys.stderr)); "
+            f"sys.path.append({folder}); import {module}; {first}sys.exit({module}.main())")
     return [sys.executable or "python3", "-I", "-S", "-c", code]
 
 
@@ -11498,14 +11514,24 @@ def _cmd_transcripts(desk: Desk, given: Mapping[str, Any]) -> Answer:
         *(f"  {n:>8,}  {name}" for name, n in sorted(done["projects"].items()))]))
 
 
+def _of_sessions(given: Mapping[str, Any]) -> bool:
+    """Whether an import is one of a client's sessions, which asks for no --yes."""
+    return given["source"] in TRANSCRIPTS and bool(
+        given["place"] or not os.path.exists(given["source"]))
+
+
+def _is_preview(given: Mapping[str, Any]) -> bool:
+    return bool(given["dry_run"]) or not (given["yes"] or _of_sessions(given))
+
+
 def _cmd_import(desk: Desk, given: Mapping[str, Any]) -> Answer:
     path, project = given["source"], given.get("project")
-    if path in TRANSCRIPTS and (given["place"] or not os.path.exists(path)):
+    if _of_sessions(given):
         _require(not given["format"], "--format goes with a file or folder")
         return _cmd_transcripts(desk, given)
     _require(not (given["place"] or given["since"]), f"a second path and --since go with "
              f"{', '.join(TRANSCRIPTS)}; import {_shown(path)} by itself")
-    dry, asked = bool(given["dry_run"] or not given["yes"]), not given["dry_run"]
+    dry, asked = _is_preview(given), not given["dry_run"]
     done = import_from(
         desk.hippo, os.path.expanduser(path), format=given["format"], dry_run=dry,
         scope=desk.scope(project), own_scopes=not project, again=given["again"],
@@ -11520,7 +11546,9 @@ def _cmd_import(desk: Desk, given: Mapping[str, Any]) -> Answer:
     lines.append(f"{'would be: ' * dry}{counts} (format {', '.join(done.formats)})"
                  + "; --again takes what was forgotten" * ("forgotten" in done.counts))
     lines += ["add --yes to write it"] * (dry and asked)
-    return Answer({**done._asdict(), "dry_run": dry}, "\n".join(lines), int(dry and asked))
+    failed = dry and asked or bool(done.verdicts) and all(
+        one.action == "skipped" and one.memory_id is None for one in done.verdicts)
+    return Answer({**done._asdict(), "dry_run": dry}, "\n".join(lines), int(failed))
 
 
 def _cmd_export(desk: Desk, given: Mapping[str, Any]) -> Answer:
@@ -12082,28 +12110,39 @@ def unwired(source: str, edits: Sequence[_Edit], memo: Mapping[str, Any]) -> str
     return None if edits[0].what == "file" else memo["was"]
 
 
+def _blank() -> dict[str, Any]:
+    """What the notes say of a file that they don't know."""
+    return {"was": None, "made": [], "old": []}
+
+
 def _planned(path: str, client: str, edits: Sequence[_Edit], notes: dict[str, Any], out: bool
              ) -> tuple[str | None, str | None]:
     """A file's text before and after, with what the notes say of it brought up to date."""
-    blank: dict[str, Any] = {"was": None, "made": [], "old": []}
-    try:
-        before = after = _file_text(path)
-        memo = notes.setdefault(path, {
-            **blank, "was": before if _is_blank(before) else "", "by": [],
-            "dirs": missing_folders(os.path.dirname(path))})
-        memo["by"] = [name for name in memo["by"] if name != client] + [client] * (not out)
-        if not out:
-            after = wired(before, edits, memo)
-            _require((unwired(after, edits, memo) or "") == (
-                unwired(before or "", edits, memo) or ""),
-                "the edit could not be proved to change nothing else")
-        elif before is not None and not memo["by"]:     # no other client shares the file
-            after = unwired(before, edits, memo)
-    except (InvalidInput, OSError, UnicodeError) as error:
-        raise InvalidInput(
-            f"{path} is left as it is: {error}; mend it, or {'take out' if out else 'add'} by hand",
-            wired(None, edits, blank)) from error
+    before = after = _file_text(path)
+    memo = notes.setdefault(path, {
+        **_blank(), "was": before if _is_blank(before) else "", "by": [],
+        "dirs": missing_folders(os.path.dirname(path))})
+    by = [name for name in memo["by"] if name != client] + [client] * (not out)
+    if not out:
+        after = wired(before, edits, memo)
+        _require((unwired(after, edits, memo) or "") == (unwired(before or "", edits, memo) or ""),
+                 "the edit could not be proved to change nothing else")
+    elif before is not None and not by:             # no other client shares the file
+        after = unwired(before, edits, memo)
+    memo["by"] = by
     return before, after
+
+
+def _refused(files: Sequence[tuple[str, Sequence[_Edit]]], left: Mapping[str, str], out: bool,
+             done: Sequence[str]) -> InvalidInput:
+    """What is said of files left as they are, after others were `done`; then what to paste: all
+    parts of a client that was not wired, those still there of one that was to be taken out."""
+    said = [f"taken out of {', '.join(done)}"] * bool(done)
+    said += [f"{path} is left as it is: {error}" for path, error in left.items()]
+    way = "mend it and try again, or take out" if out else "nothing was done: mend it, or add"
+    return InvalidInput(f"{'; '.join(said)}; {way} by hand", "\n\n".join(
+        f"{path}:\n{wired(None, edits, _blank())}"
+        for path, edits in files if path in left or not out))
 
 
 def wire(client: str, scope: str, folder: str, brain: str, *, out: bool = False,
@@ -12112,7 +12151,8 @@ def wire(client: str, scope: str, folder: str, brain: str, *, out: bool = False,
 
     Every file is read and its new text checked before the first is written; a file that was
     changed is kept in `<brain>/clients/` first.  Raises InvalidInput for a client or file that
-    can't be edited, with what to paste as its second argument.
+    can't be edited, with what to paste as its second argument: a client is wired whole or not at
+    all, and taken out of all files that can be edited.
     """
     import difflib
     if client not in CLIENTS:
@@ -12121,33 +12161,56 @@ def wire(client: str, scope: str, folder: str, brain: str, *, out: bool = False,
             json.dumps({"mcpServers": {"realmemory": _SHAPES["plain"](_serve_command(home))}},
                        indent=2, ensure_ascii=False))
     notes_file, copies = os.path.join(brain, "clients.json"), os.path.join(brain, "clients")
+    files = [(os.path.realpath(path), edits)
+             for path, edits in client_edits(client, scope, folder, home).items()]
     with nullcontext() if dry_run else _alone_in(copies):
-        (kept, notes), plan, done = _client_notes(notes_file), [], []
-        for path, edits in client_edits(client, scope, folder, home).items():
-            path = os.path.realpath(path)
-            before, after = _planned(path, client, edits, notes, out)
-            plan.append((path, before, after, notes[path]["dirs"]))
+        (kept, notes), plan, done, left = _client_notes(notes_file), [], [], dict[str, str]()
+        for path, edits in files:
+            try:
+                before, after = _planned(path, client, edits, notes, out)
+            except (InvalidInput, OSError, UnicodeError) as error:
+                left[path] = str(error)
+                continue
+            plan.append((path, before, after))
             diff = difflib.unified_diff((before or "").splitlines(True),
                                         (after or "").splitlines(True), path, path)
             done.append({"file": path, "did": "none" if before == after else "removed" if (
                 after is None) else "made" if before is None else "changed",
                 "diff": "".join(diff) if dry_run else ""})
+        if left and (dry_run or not out):
+            raise _refused(files, left, out, ())
         if dry_run:
             return done
         sweep(copies)
-        for path, before, after, _ in plan:
+        for path, before, after in plan:
             if before not in (None, after):
                 name = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{os.path.basename(path)}"
                 _write_file(os.path.join(copies, name), [_file_text(path, "utf-8") or ""])
         for name in sorted(os.listdir(copies))[:-41]:       # the newest forty stay, and the lock
             os.unlink(os.path.join(copies, name))
-        notes = {path: memo for path, memo in notes.items() if memo["by"]}
-        # The notes are there first and go last, so that a kill leaves a way back.
-        plan.insert(len(plan) * out, (notes_file, kept, json.dumps(
-            notes, indent=1, ensure_ascii=False) if notes else None, []))
-        for path, before, after, made in plan:
-            if before != after:
-                _write_text(path, before, after, made)
+
+        def record() -> None:
+            held = {path: memo for path, memo in notes.items() if memo["by"]}
+            text = json.dumps(held, indent=1, ensure_ascii=False) if held else None
+            if text != kept:
+                _write_text(notes_file, kept, text, [])
+
+        if not out:         # the notes come first and go last, so that a kill leaves a way back
+            record()
+        for path, before, after in plan:
+            try:
+                if before != after:
+                    _write_text(path, before, after, notes[path]["dirs"])
+            except (OSError, StoreError) as error:
+                if not out:
+                    raise
+                left[path] = str(error)
+                notes[path]["by"].append(client)
+        if out:
+            record()
+    if left:
+        raise _refused(files, left, out, [row["file"] for row in done if row["did"] != "none"
+                                          and row["file"] not in left])
     return done
 
 
@@ -12192,20 +12255,62 @@ def _write_text(path: str, before: str | None, after: str | None, made: Sequence
     _write_file(path, ["\ufeff" * marked, after], mode)
 
 
+def _gone(text: str, edits: Sequence[_Edit]) -> str | None:
+    """The first file that a registered command needs and that is not there."""
+    for edit in edits:
+        for argv in map(_argv, _commands_in(text, edit)):
+            ran = re.search(r"""sys\.path\.append\("(.*?)"\); import (\w+)""", " ".join(argv))
+            needs = [*argv[:1], *(word for word in argv if word.endswith(".py")), *(
+                [os.path.join(ran[1], f"{ran[2]}.py")] if ran else [])]
+            if missing := [one for one in needs if os.path.isabs(one) and not os.path.exists(one)]:
+                return missing[0]
+    return None
+
+
+def _commands_in(text: str, edit: _Edit) -> list[Any]:
+    """The own commands that stand in the place of an edit, as the file has them."""
+    if edit.what == "toml":
+        import tomllib
+        return [tomllib.loads(text).get("mcp_servers", {}).get("realmemory")]
+    if not edit.path or edit.what == "flag" or (at := _at(text, edit.path))[1]:
+        return []
+    return [hook for *_, hooks in _own_hooks(at[0]) for hook in hooks] if edit.what == "item" else [
+        at[0].value]
+
+
+def _argv(entry: Any) -> list[str]:
+    """The words of a command as one of _SHAPES or _HOOK_SHAPES has it."""
+    import shlex
+    command, args = (entry.get(name) or [] for name in ("command", "args")) if isinstance(
+        entry, dict) else ([], [])
+    if not isinstance(command, str):
+        return [*map(str, command)]
+    with suppress(ValueError):
+        return [command, *map(str, args)] if args else [
+            word.replace('\\"', '"') for word in shlex.split(command, posix=os.name != "nt")]
+    return []
+
+
 def client_states(folder: str, home: Sequence[str] = ()) -> list[dict[str, Any]]:
     """For each client whether it is here, and whether it is wired for the user and the project."""
     def state(client: str, scope: str) -> str:
-        seen = set()
+        own, shared = set[str](), set[str]()
         for path, edits in client_edits(client, scope, folder, home).items():
-            memo: dict[str, Any] = {"was": None, "made": [], "old": []}
+            seen = own if users[scope][path] == 1 else shared
             try:
                 text = _file_text(os.path.realpath(path))
-                seen.add("wired" if text is not None and wired(text, edits, memo) == text
-                         else "not wired" if text is None or unwired(text, edits, memo) == text
+                seen.add("wired" if text is not None and wired(text, edits, _blank()) == text
+                         else "not wired" if text is None or unwired(text, edits, _blank()) == text
+                         else f"broken: {gone} is gone" if (gone := _gone(text, edits))
                          else "out of date")
             except (InvalidInput, OSError, UnicodeError) as error:
                 seen.add(f"unreadable ({one_line(str(error), 100)})")
-        return seen.pop() if len(seen) == 1 else "in part: " + ", ".join(sorted(seen))
+        if own != {"not wired"}:        # a file of several clients may be there for another
+            own |= shared
+        return own.pop() if len(own) == 1 else "in part: " + ", ".join(sorted(own))
+
+    users = {scope: Counter(path for client in CLIENTS for path in client_edits(
+        client, scope, folder, home)) for scope in ("user", "project")}
     return [{"client": name, "title": row.title, "note": row.note,
              "found": os.path.isdir(client_path(row.seen, folder)),
              **{scope: state(name, scope) for scope in ("user", "project")}}
@@ -12350,6 +12455,8 @@ def findings(folder: str, environ: Mapping[str, str],
         if row["found"] or {*states} != {"not wired"}:
             found.append(_finding(row["title"], f"user: {user}, project: {project}", (
                 "unreadable" in user + project, "problem", "mend that file"), (
+                " is gone" in user + project, "problem", "its hooks and tools don't run; "
+                + shell_line(folder, f"install {row['client']}")), (
                 not {"wired"} <= {*states} <= {"wired", "not wired"}, "note",
                 shell_line(folder, f"install {row['client']}"))))
     return found
@@ -12598,20 +12705,30 @@ class _Call(Record):
         if row.store == "own":
             return row.run(self)
         folder = _folder(self.options)
-        home = row.store == "home" and self.options.path is self.options.namespace is None
-        if home or row.store == "made" or os.path.exists(os.path.join(folder, Store.FILE)) or (
-                lost(folder)):
-            with (desk := self.open()).hippo as hippo:
-                if row.store == "hook" and self.hook and desk.off():
-                    return Answer(None, "")
-                answer = row.run(desk, given)
-                if hippo.turned_off and hippo.loads_models:
-                    _print_error(f"keyword mode: {hippo.turned_off}")
-                return answer
+        if row.store == "made" or given.get(row.store) or os.path.exists(
+                os.path.join(folder, Store.FILE)) or lost(folder):
+            return self._answered(row)
+        if row.store == "tried":        # a preview makes a store that goes with it
+            if not _is_preview(given):
+                return self._answered(row)
+            import tempfile
+            with tempfile.TemporaryDirectory(prefix="realmemory-preview-") as place:
+                return self._replace(options=SimpleNamespace(
+                    **{**given, "path": place, "namespace": None}))._answered(row)
         if row.store == "hook":
             return row.run(None, given)
         raise NotFound(f"there is no store at {folder!r} yet; {shell_line(folder, 'remember')} or "
                        "`serve` makes one")
+
+    def _answered(self, row: _Command) -> Answer:
+        """What a command answers from its store, which is made where none is."""
+        with (desk := self.open()).hippo as hippo:
+            if row.store == "hook" and self.hook and desk.off():
+                return Answer(None, "")
+            answer = row.run(desk, vars(self.options))
+            if hippo.turned_off and hippo.loads_models:
+                _print_error(f"keyword mode: {hippo.turned_off}")
+            return answer
 
     def show(self, answer: Answer) -> int:
         """Print the answer as JSON or as text, or write it to a file; its exit code."""
@@ -12902,14 +13019,15 @@ class _Command(Record):
     run: Callable[..., Answer]      # of (desk, options by name); of the call for "own"
     help: str
     options: str = ""               # keys of OPTIONS
-    store: str = "needed"   # "made" if missing, "home": by default; "hook": without, desk is None
+    store: str = "needed"   # "made" if missing, "tried": but for a preview, an option: if given;
+                            # "hook": without, desk is None
 
 
 _ROWS: dict[str, tuple[Any, ...]] = {
     "remember": (_cmd_remember, "write a text behind the novelty gate", "text --kind --origin "
         "--speaker --when --session --source --related --tag --force --embedder", "made"),
     "recall": (_cmd_recall, "search", "query -k --all-scopes --kind --why --tag --as-of "
-        "--superseded --min-confidence --embedder", "home"),
+        "--superseded --min-confidence --embedder"),
     "list": (_cmd_list, "the newest traces", "--all-scopes --kind --superseded --limit --before"),
     "show": (_cmd_show, "one trace whole, with its history", "memory_id"),
     "pin": (_cmd_pin, "keep a trace in the brief for good", "memory_id --off"),
@@ -12922,7 +13040,7 @@ _ROWS: dict[str, tuple[Any, ...]] = {
     "brief": (_cmd_brief, "what to know at a session's start (hook)", "--limit --strict", "hook"),
     "sleep": (_cmd_sleep, "consolidate (hook)", "--strict", "hook"),
     "hook": (_cmd_hook, "what a client runs at an event (hook)", "event --client --strict", "own"),
-    "hooks": (_cmd_hooks, "whether hooks work in this project", "state", "home"),
+    "hooks": (_cmd_hooks, "whether hooks work in this project", "state", "state"),
     "report": (_cmd_report, "how the memory behaves over time", "--all-scopes --html --around"),
     "serve": (_cmd_serve, "MCP over stdio or HTTP", "--sdk --http --token-file --embedder --tools",
         "own"),
@@ -12932,19 +13050,19 @@ _ROWS: dict[str, tuple[Any, ...]] = {
     "skill": (_cmd_skill, "a SKILL.md for an agent", "skill --runtime", "own"),
     "doctor": (_cmd_doctor, "what is wrong around the memory, and the way out", "", "own"),
     "check": (_cmd_check, "audit and mend every invariant", "--repair --yes --dry-run", "own"),
-    "backup": (_cmd_backup, "copy the store", "", "home"),
+    "backup": (_cmd_backup, "copy the store", ""),
     "restore": (_cmd_restore, "put a copy back", "copy --litestream --list --yes --dry-run", "own"),
     "reembed": (_cmd_reembed, "make missing vectors, or move to another embedder after a copy",
-        "--embedder", "home"),
+        "--embedder"),
     "export": (_cmd_export, "write memories for another store or program", "--output --format "
-        "--all-scopes", "home"),
+        "--all-scopes"),
     "import": (_cmd_import, "take memories in from a file or folder, or the sessions of a client",
-        "source place --format --since --again --dry-run --yes", "made"),
-    "scopes": (_cmd_scopes, "the projects that have memories", "", "home"),
+        "source place --format --since --again --dry-run --yes", "tried"),
+    "scopes": (_cmd_scopes, "the projects that have memories", ""),
     "move": (_cmd_move, "move a trace to another project", "memory_id --to"),
     "rename-project": (_cmd_rename_project, "rename a project, or merge it into another",
         "old_name new_name --dry-run --yes"),
-    "introspect": (_cmd_introspect, "what this memory is", "", "home"),
+    "introspect": (_cmd_introspect, "what this memory is", ""),
     "dream-log": (_cmd_dream_log, "what sleep changed", "--limit --all-scopes"),
     "undo": (_cmd_undo, "take a sleep or merge back", "sleep_id"),
     "demo": (_cmd_demo, "the main job on a throw-away store", "--context", "own")}
@@ -12968,7 +13086,7 @@ OPTIONS: dict[str, dict[str, Any]] = {      # as argparse takes them
     "place": {"nargs": "?", "metavar": "PATH", "help": "where sessions lie, if elsewhere"},
     "copy": {"nargs": "?", "help": "a path, or newest"},
     "-k": _WHOLE, "--limit": {**_WHOLE, "help": "how many; of a brief: characters"},
-    "--before": {"type": int, "metavar": "ID"}, "--min-confidence": {"type": float},
+    "--before": {"metavar": "ID"}, "--min-confidence": {"type": float},
     "--reward": {"type": float, "required": True, "help": "-1 to 1"},
     "--kind": {"choices": KINDS}, "--origin": {"choices": ORIGINS},
     "--speaker": {}, "--session": {"dest": "session_id", "metavar": "ID"},
@@ -13104,6 +13222,19 @@ def _hook_input() -> dict[str, Any] | int:
     return len(piped.strip())
 
 
+def _no_json(options: Any, size: int) -> str:
+    """What to say of a hook whose stdin held that many bytes and no JSON object, and where to
+    look."""
+    name, caller = options.command, "whatever runs it"
+    if name == "hook":
+        client = client_of(options.client, os.environ)
+        name = f"hook {options.event} of {client}"
+        caller, = (f"what runs it in {client_path(words[1], '')}" for line in CLIENTS[
+            client].wiring.splitlines() if (words := line.split()) and words[0] in _HOOK_SHAPES)
+    return (f"{name}: stdin was no JSON object ({size:,} bytes), it went on without; look at "
+            f"{caller}")
+
+
 def _hook_error(options: Any, message: str) -> None:
     """Journal a hook's failure, in a side file where the store can't be written."""
     now, entry, folder = time.time(), {"error": clean(message)[:500]}, ""
@@ -13149,9 +13280,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         call = _Call(options, piped if isinstance(piped, dict) else {}, leaves)
         code = call.show(call.answer())
         if isinstance(piped, int) and piped:
-            wrong = f"stdin was no JSON object ({piped:,} bytes); the hook went on without it"
+            wrong = _no_json(options, piped)
             _print_error(wrong)
-            _hook_error(options, f"{command}: {wrong}")
+            _hook_error(options, wrong)
+            code = code or int("--strict" in arguments)
         if leaves:                  # to close the store would wait for the disk
             os._exit(code)
         return code
