@@ -7373,7 +7373,7 @@ class Desk:
     def __init__(self, hippo: Hippocampus, project: Project) -> None:
         self.hippo, self.project = hippo, project._replace(
             identities=tuple(storable(identity) for identity in project.identities))
-        self._claimed = ""  # the scope that writes of the detected project go to
+        self._claimed = "?", ""  # epoch, scope that writes of the detected project go to then
         self.unnamed: Any = None  # the main context of a caller that names no session
         self.shared = False  # by callers that must name theirs
 
@@ -7390,10 +7390,12 @@ class Desk:
         """The scope to write to; a detected repository's name is bound to it from now on."""
         if given and given.strip() or not self.project.name:
             return self.scope(given) or GLOBAL
-        if not self._claimed:
-            with self.hippo.store.writing():
-                self._claimed = self.bound()
-        return self._claimed
+        with (store := self.hippo.store).reading():
+            epoch = store.epoch     # another one once a project was renamed
+        if self._claimed[0] != epoch:
+            with store.writing():
+                self._claimed = epoch, self.bound()
+        return self._claimed[1]
 
     def bound(self) -> str:
         """As `claim` without an argument, inside a write transaction."""
@@ -7641,6 +7643,8 @@ _SQL_CITED_TURN = _SQL_TURN.replace("t.id = ?", "session_id = ? AND turn_id = ?"
     ORDER BY log_of = 1, t.id LIMIT 1"""
 _SQL_AFTER = f"{SQL_TRACE} WHERE session_id = ? AND scope_id = ? AND id > ? ORDER BY id LIMIT ?"
 _SQL_BEFORE = _SQL_AFTER.replace("id > ?", "id <= ?").replace("BY id", "BY id DESC")
+_SQL_NAME_NOW = """SELECT name FROM scopes WHERE id = coalesce((SELECT scope_id FROM events
+    WHERE seq > :seen AND op = 'rename' AND json_extract(data, '$.old') = :id), :id)"""
 
 
 def tokens_of(text: str) -> int:
@@ -7960,8 +7964,8 @@ class MainContext:
         _whole(max_main_context_tokens, "max_main_context_tokens", 10**9)
         _whole(1 if max_messages is None else max_messages, "max_messages", 10**9)
         scope_key(scope or GLOBAL)
-        self.hippo, self.scope = hippo, clean(scope or GLOBAL)
-        self.core = CoreMemory(hippo, self.scope)
+        self.hippo, self.core = hippo, CoreMemory(hippo, clean(scope or GLOBAL))
+        self._place: tuple[int | None, int, str] = None, 0, "?"     # scope; event, epoch seen then
         named = named_by(session_id or "", "session_id", 200)
         self.session_id = named if named.strip() else hippo.session_id or os.urandom(6).hex()
         self.cap, self.max_messages = max_main_context_tokens, max_messages or math.inf
@@ -7976,6 +7980,16 @@ class MainContext:
         self.refresh()
 
     # --- state ---
+
+    @property
+    def scope(self) -> str:
+        """The name that its project has now."""
+        with (store := self.hippo.store).reading():
+            ident, seen, epoch = self._place
+            if epoch != store.epoch:    # it may have been renamed
+                self.core.scope = store.value(_SQL_NAME_NOW, id=ident, seen=seen) or self.core.scope
+            self._place = store.scope_id(self.core.scope), store.seen, store.epoch
+        return self.core.scope
 
     def _drop(self) -> None:
         self._queue: list[_Turn] = []
@@ -8134,7 +8148,7 @@ class MainContext:
         with self._changing():
             self._state["turns"] += 1
             ident = log_turn(self.hippo, draft._replace(
-                turn_id=draft.turn_id or str(self._state["turns"])))
+                scope=self.scope, turn_id=draft.turn_id or str(self._state["turns"])))
         self.refresh(timeout_s=self.hippo.store.timeout_s)  # the turn is written all the same
         return ident
 
@@ -11437,7 +11451,7 @@ def rename_project(hippo: Hippocampus, old: str, new: str) -> bool:
         else:
             store.run(_RENAMED, id=source, name=name, key=scope_key(name))
             store.renew()
-        store.event(hippo.clock(), "rename", target if merged else source)
+        store.event(hippo.clock(), "rename", target if merged else source, None, {"old": source})
     return merged
 
 

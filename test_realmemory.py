@@ -10868,6 +10868,26 @@ def test_a_project_is_renamed_and_merged_with_all_that_is_its_own(hippo, clock, 
             rm.rename_project(hippo, old, new)
 
 
+@pytest.mark.parametrize("there", [False, True])
+def test_who_is_open_while_a_project_is_renamed_goes_on_in_it(hippo, alone, there):
+    desk = rm.Desk(hippo, rm.Project("shop", ("remote:host/a/shop",), "test"))
+    context = rm.MainContext(hippo, "talk", scope=desk.claim())
+    context.add("user", "Tea is green")
+    put(hippo, *["Salt is dear"] * there, scope="store")
+    with Hippocampus.open(alone) as other:
+        assert rm.rename_project(other, "shop", "store") is there
+    rm._cmd_remember(desk, {"text": "Invoices are rounded half to even"})
+    rm.context_of(desk, "other").add("user", "Soap is blue")
+    context.archival_memory_insert("The gateway listens on port 8443")
+    context.add("user", "Oak is hard")
+    assert desk.scope() == desk.claim() == context.scope == "store"
+    assert said(hippo, "how are invoices rounded", scope="store")
+    assert [i.text for i in context.archival_memory_search("gateway port")]
+    assert [i.text for i in rm.MainContext(hippo, "talk", scope="store").messages] == [
+        "Tea is green", "Oak is hard"] == [i.text for i in context.messages]
+    assert sql(alone, "SELECT name FROM scopes WHERE key LIKE '%shop%'") == []
+
+
 def test_scopes_moves_and_copies_on_the_command_line(cli, alone):
     cli("remember", "Oak is hard", "--project", "yard")
     cli("remember", "Salt is dear", "--project", "quay")
