@@ -2844,7 +2844,8 @@ SQL_CONFLICTS = """SELECT l.src, l.dst, l.kind
 SQL_MISSING = """FROM traces t LEFT JOIN traces p ON p.id = t.prev_id
     WHERE t.id NOT IN (SELECT trace_id FROM vectors)
     AND (:ids IS NULL OR t.id IN (SELECT value FROM json_each(:ids)))"""
-SQL_ALIKE = "SELECT id, scope_id FROM traces WHERE whole = ? ORDER BY id DESC LIMIT 48"
+SQL_ALIKE = f"""SELECT id FROM traces WHERE whole = ? AND scope_id {SQL_IN} AND valid_to IS NULL
+    AND quarantined = 0 ORDER BY id DESC LIMIT 48"""
 SQL_VECTORS = """SELECT trace_id, scope_id, prev_id, n_words, scale, data
     FROM vectors JOIN traces ON id = trace_id
     WHERE trace_id > ? ORDER BY trace_id"""
@@ -4701,9 +4702,9 @@ def _live_kin(brain: _Brain, units: Sequence[int], words: Sequence[str],
               scopes: Sequence[int]) -> list[tuple[Any, int]]:
     """(row, units shared) of the current, trusted traces that share most with a text."""
     config, store = brain.config, brain.store
-    alike = {row[0]: len(units) for row in store.rows(SQL_ALIKE, whole_of(words))
-             if row[1] in scopes} if all(  # no word singles one out
-                 store.index.common(scopes, unit) for unit in units) else {}
+    alike = {row[0]: len(units) for row in store.rows(
+        SQL_ALIKE, whole_of(words), to_json(scopes))} if all(  # no word singles one out
+            store.index.common(scopes, unit) for unit in units) else {}
     live: list[tuple[Any, int]] = []
     for most in (config.gate_compare, 16 * config.gate_compare):  # old versions may stand before
         kin = store.index.kin(units, scopes, rarest=config.gate_probe, most=most)

@@ -4402,6 +4402,23 @@ def test_the_gate_recognises_a_fact_whose_old_versions_are_many(hippo):
     assert said(hippo, "duty officer", k=9, min_confidence=0.0) == ["The duty officer is Imke"]
 
 
+@pytest.mark.parametrize("where", ["another project", "the log", "history"])
+def test_a_known_fact_of_common_words_is_known_however_often_it_was_said_elsewhere(hippo, where):
+    known, = put(hippo, "Run the tests", scope="yard")
+    hippo.remember_many([{"text": f"Run tests of module{i} case{i}", "scope": "yard",
+                          "force_new": True} for i in range(150)])
+    context = rm.MainContext(hippo, "talk", scope="yard")
+    for n in range(50):
+        if where == "the log":
+            context.add("user", "Run the tests")
+        else:
+            ident, = put(hippo, "Run the tests", force_new=True,
+                         scope="yard" if where == "history" else where)
+            if where == "history":
+                hippo.revise(ident, f"Case {n} is done")
+    assert put(hippo, "Run the tests", scope="yard") == [known]
+
+
 def test_remember_many_gates_each_text_and_takes_arguments(hippo):
     done = hippo.remember_many([
         "Ropes are coiled clockwise", {"text": "Nets dry on the wall", "scope": "port"},
