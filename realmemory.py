@@ -2002,19 +2002,20 @@ def _is_line(value: object, most: int) -> bool:
 def scope_key(name: str) -> str:
     """What two spellings of one scope share: NFKC, case and separators folded.
 
-    Raises InvalidInput for a blank name, control characters and more than 200 characters.
+    Raises InvalidInput for a blank name, control characters, a secret, over 200 characters.
 
     >>> scope_key("My Project") == scope_key("my_project") == scope_key("MY-PROJECT")
     True
     """
     _require(isinstance(name, str) and bool(key := _scope_key(name)),
-             f"scope={_shown(name)}; give 1 to 200 characters on one line, or 'global'")
+             f"scope={_shown(clean(name))}; give 1 to 200 characters on one line, without a "
+             "password or other secret, or 'global'")
     return key
 
 
 @lru_cache(maxsize=1_024)
 def _scope_key(name: str) -> str:
-    if not _is_line(name, 200):
+    if not _is_line(name, 200) or clean(name) != storable(name):
         return ""
     folded = unicodedata.normalize("NFKC", storable(name)).casefold()
     return re.sub(r"[\s_-]+", "-", folded.strip())
@@ -3884,8 +3885,8 @@ class TraceStore(Store):
         key = scope_key(name)
         found = self._scopes.get(key) or self.value("SELECT id FROM scopes WHERE key = ?", key)
         if found is None and create:
-            found = self.run("INSERT INTO scopes(name, key) VALUES(?, ?)", name.strip(),
-                             key).lastrowid
+            found = self.run("INSERT INTO scopes(name, key) VALUES(?, ?)",
+                             storable(name).strip(), key).lastrowid
         if found is not None:
             self._scopes[key] = found
         return found
@@ -4175,7 +4176,7 @@ def _normal_remote(url: str) -> str:
     True
     """
     url = re.sub(r"^[a-z+]+://", "", url.strip(), flags=re.I)
-    url = re.sub(r"^[^/@]*@", "", url).replace(":", "/", 1) if "@" in url.split("/")[0] else url
+    url = re.sub(r"^[^/]*@", "", url).replace(":", "/", 1) if "@" in url.split("/")[0] else url
     host, _, path = url.partition("/")
     return f"{host.lower()}/{path.strip('/').removesuffix('.git').lower()}"
 
@@ -4586,13 +4587,6 @@ def _embedded(brain: _Brain, model: EmbeddingProvider, text: str, speaker: str |
         text, speaker, (before[0], before[1]) if before else None)))))
 
 
-@lru_cache(64)
-def _scope_given(scope: str) -> str:
-    """A scope's name, checked and free of secrets."""
-    scope_key(scope := clean(scope))
-    return scope
-
-
 def _text_given(text: object) -> tuple[str, tuple[str, ...]]:
     """A text as it may be stored, and the kinds of secrets cut out of it."""
     if not isinstance(text, str) or not _VISIBLE.search(text):
@@ -4629,7 +4623,6 @@ def draft_of(brain: _Brain, text: Any = None, *, kind: str = "episodic",
         raise InvalidInput(f"kind={_shown(kind)}, origin={_shown(origin)}; kinds are "
                            f"{', '.join(KINDS)}, origins {', '.join(ORIGINS)}")
     scope_key(scope := scope or GLOBAL)
-    scope = _scope_given(scope)
     named, about = _source(names), _plain_data(meta) if meta else {}
     session_id, model = named["session_id"] or clean(brain.session_id), brain.model()
     doubt = next(filter(None, map(suspicion, filter(None, (text, *named.values())))), "")
@@ -7006,7 +6999,7 @@ class Hippocampus(_Brain):
         before are named; with `backups` these, and all ever forgotten, leave the copies, too."""
         ids = self.not_forgotten(memory_ids) if backups else id_list(memory_ids, "memory_ids")
         scope_key(scope := scope or GLOBAL)
-        what = Selection(query, origin, source_url, session_id, everything, clean(scope),
+        what = Selection(query, origin, source_url, session_id, everything, scope,
                          all_scopes, pinned).checked()
         _require(bool(ids) + (what is not None) == 1 or bool(backups and not ids and not what),
                  "forget: give ids, or else a query, an origin, a source, a session or everything")
@@ -7429,7 +7422,8 @@ class Desk:
             # Another repository may lie where one lay before: a remote says more than a path.
             if row and (not ours or not remotes or remotes.intersection(ours)):
                 return str(row["name"])
-        name = _CONTROL.sub("", storable(project.name))[:150].strip() or "project"
+        name = clean(project.name) if project.identities else storable(project.name)
+        name = _CONTROL.sub("", name)[:150].strip() or "project"    # folders are called anything
         taken = store.value("SELECT a.identity FROM scopes s JOIN aliases a ON a.scope_id = s.id "
                             "WHERE s.key = ?", scope_key(name))
         if project.identities and (taken or scope_key(name) == GLOBAL):
@@ -7965,7 +7959,7 @@ class MainContext:
         _whole(max_main_context_tokens, "max_main_context_tokens", 10**9)
         _whole(1 if max_messages is None else max_messages, "max_messages", 10**9)
         scope_key(scope or GLOBAL)
-        self.hippo, self.core = hippo, CoreMemory(hippo, clean(scope or GLOBAL))
+        self.hippo, self.core = hippo, CoreMemory(hippo, scope or GLOBAL)
         self._place: tuple[int | None, int, str] = None, 0, "?"     # scope; event, epoch seen then
         named = named_by(session_id or "", "session_id", 200)
         self.session_id = named if named.strip() else hippo.session_id or os.urandom(6).hex()
@@ -8627,7 +8621,7 @@ def context_of(desk: Desk, session_id: str | None = None, *, reads: bool = False
     if clean(session_id or "").strip() or desk.hippo.session_id:
         return MainContext(desk.hippo, session_id, scope=scope, max_main_context_tokens=cap)
     _require(not desk.shared, "session_id is missing: many agents share this server, so name yours")
-    if desk.unnamed is None or desk.unnamed.scope != clean(scope or GLOBAL):
+    if desk.unnamed is None or desk.unnamed.scope != (scope or GLOBAL):
         desk.unnamed = MainContext(desk.hippo, scope=scope, max_main_context_tokens=cap)
         desk.unnamed.kept = False
     context: MainContext = desk.unnamed
@@ -10956,7 +10950,7 @@ class _OwnIntake:
         """A trace's line as a guarded draft, the other columns, and its other wordings."""
         plain: Any = SimpleNamespace(model=lambda: None, session_id=None, turned_off="")
         draft = draft_of(plain, **{name: row[name] for name in _SAID if name in row},
-                         scope=self.scope or row["scope"], when=row.get("valid_from"),
+                         scope=clean(self.scope or row["scope"]), when=row.get("valid_from"),
                          tags=row.get("tags", ()), meta=row.get("meta"))
         told: dict[str, Any] = {name: _whole(row.get(name, value), name, 10**9, 0)
                                 for name, value in _DEFAULTS.items()}
@@ -11045,7 +11039,7 @@ class _OwnIntake:
 
     def add_block(self, row: Mapping[str, Any]) -> Verdict:
         """A block of core memory or a file of the memory tool; where another stands, ours stays."""
-        label, value, place = str(row["label"]), clean(row["value"]), self.scope or row["scope"]
+        label, (value, place) = str(row["label"]), clean([row["value"], self.scope or row["scope"]])
         said, file = f"block {label}", label.startswith(_FILES)
         with self.store.reading():
             old = self.store.value("SELECT value FROM blocks WHERE label = ? AND scope_id = ?",
@@ -11431,7 +11425,7 @@ _SQL_SCOPES = """SELECT s.name, (SELECT coalesce(sum(n), 0) FROM counts WHERE sc
 def rename_project(hippo: Hippocampus, old: str, new: str) -> bool:
     """Give a project another name; where that is another project, merge it into that one (True),
     after a copy.  Aliases, conversations, blocks and votes follow."""
-    store, name = hippo.store, clean(new).strip() if scope_key(new) else ""
+    store, name = hippo.store, storable(new).strip() if scope_key(new) else ""
     _require(GLOBAL not in (scope_key(old), scope_key(new)), "global is no project; move single "
              f"traces there: {shell_line(store.folder, 'move ID --to global')}")
     with hippo.writing():

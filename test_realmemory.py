@@ -2237,7 +2237,7 @@ def _in_blocks(hippo, _):
 
 
 def _in_turns(hippo, _):
-    main = context(hippo, session=TELLING, scope=TELLING)
+    main = context(hippo, session=TELLING, scope="yard")
     main.add("user", TELLING, speaker=TELLING, turn_id=TELLING)
     main.add("assistant", "", calls=[{"id": TOKEN, "name": "f", "arguments": {
         "password": WORD, "headers": {"token": [TOKEN]}, "cmd": TELLING}}])
@@ -2273,7 +2273,7 @@ def _learnt(hippo, _):
 
 DOORS = {
     **{name: lambda hippo, _, name=name: put(hippo, PLAIN, **{name: TELLING}) for name in (
-        "speaker", "session_id", "turn_id", "source_url", "key", "scope")},
+        "speaker", "session_id", "turn_id", "source_url", "key")},
     "text": lambda hippo, _: hippo.remember_many([TELLING, {"text": PLAIN, "speaker": TELLING}]),
     "tags": lambda hippo, _: put(hippo, PLAIN, tags=[TOKEN, f"password:{WORD}"]),
     "meta": lambda hippo, _: put(hippo, PLAIN, meta={
@@ -4417,6 +4417,35 @@ def test_a_known_fact_of_common_words_is_known_however_often_it_was_said_elsewhe
             if where == "history":
                 hippo.revise(ident, f"Case {n} is done")
     assert put(hippo, "Run the tests", scope="yard") == [known]
+
+
+@pytest.mark.parametrize("scope", ["https://bob:hunter22@git.example/a",
+                                   "token: abcdef1234567890XYZ"])
+@pytest.mark.parametrize("use", [
+    lambda hippo, scope: hippo.remember("The mast is of oak", scope=scope),
+    lambda hippo, scope: hippo.recall("mast", scope=scope),
+    lambda hippo, scope: hippo.brief(scope),
+    lambda hippo, scope: hippo.traces(scope=scope),
+    lambda hippo, scope: hippo.forget(everything=True, scope=scope),
+    lambda hippo, scope: rm.MainContext(hippo, scope=scope),
+    lambda hippo, scope: rm.rename_project(hippo, "yard", scope),
+    lambda hippo, scope: rm.Desk(hippo, rm.Project(scope, (), "--project")).scope()])
+def test_a_scope_name_that_holds_a_secret_is_refused_wherever_it_is_given(hippo, use, scope):
+    put(hippo, "The crane lifts 8 tons", scope="yard")
+    with pytest.raises(rm.InvalidInput, match="without a password or other secret") as told:
+        use(hippo, scope)
+    assert not {"hunter22", "abcdef1234567890XYZ"} & set(re.findall(r"\w+", str(told.value)))
+
+
+def test_a_folder_that_is_called_like_a_secret_is_a_project(hippo):
+    desk = rm.Desk(hippo, rm.Project("token=abcdef1234567890XYZ", ("path:/a",), "test"))
+    put(hippo, "The mast is of oak", scope=desk.claim())
+    assert "XYZ" not in desk.claim() and said(hippo, "mast", scope=desk.scope())
+
+
+@pytest.mark.parametrize("login", ["", "bob@", "bob:hunter22@", "bob:hunt@r22@", "tok:@"])
+def test_the_identity_of_a_remote_holds_no_password(login):
+    assert rm._normal_remote(f"https://{login}Host.example/a/b.git") == "host.example/a/b"
 
 
 def test_remember_many_gates_each_text_and_takes_arguments(hippo):
