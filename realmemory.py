@@ -2837,6 +2837,7 @@ SQL_AFTER = "SELECT id, substr(text, 1, 2000), id FROM traces WHERE prev_id = ?"
 SQL_LESSONS = f"SELECT trace_id, text FROM variants WHERE origin = 'cue' AND trace_id {SQL_IN}"
 SQL_MARK = """SELECT CAST(value AS INTEGER) FROM db_meta WHERE key = ?
     AND CAST(value AS INTEGER) <= (SELECT max(seq) FROM sqlite_sequence)"""
+CONFLICTS = ("update", "contradiction")    # kinds of links that a recall tells
 SQL_CONFLICTS = """SELECT l.src, l.dst, l.kind
     FROM links l JOIN traces a ON a.id = l.src JOIN traces b ON b.id = l.dst
     WHERE l.kind IN ('update', 'contradiction') AND l.src IN (SELECT value FROM json_each(:ids))
@@ -4079,7 +4080,7 @@ class TraceStore(Store):
             left = retention(1.0, max(0.0, at - row["touched_at"]) / DAY_S, self.config.link_tau_d)
             weight = min(1.0, weight + left * row["weight"])
             eligible = min(1.0, eligible + left * row["eligible"])
-            kind = kind if kind == "related" else row["kind"]
+            kind = kind if kind == "related" and row["kind"] not in CONFLICTS else row["kind"]
         self.run("INSERT OR REPLACE INTO links VALUES(?, ?, ?, ?, ?, ?)", source, target, kind,
                  weight, eligible, at)
 
@@ -4664,13 +4665,12 @@ def place(brain: _Brain, draft: Draft) -> WriteResult:
         return WriteResult(target["id"], False, decision)
     gist = None if draft.quarantine else _place_shared(brain, near, scope)
     ident = insert(brain, draft, scope, gist, decision)
-    kinds = {n.row["id"]: n.comparison.relation for n in near if n.row is not target}
+    kinds = {n.row["id"]: n.comparison.relation for n in near} | {
+        decision.target_id: decision.relation}
     for other in decision.related_ids:
-        if other in draft.related_ids:
-            store.link(ident, other, "related", now, weight=1.0)
-        else:
-            kind = kinds.get(other, decision.relation).replace("same", "similar")
-            store.link(ident, other, kind, now, eligible=1.0 - decision.novelty)
+        kind, given = kinds.get(other, "related").replace("same", "similar"), other in related
+        store.link(ident, other, kind if kind in CONFLICTS or not given else "related", now,
+                   weight=float(given), eligible=0.0 if given else 1.0 - decision.novelty)
     return WriteResult(ident, True, decision)
 
 

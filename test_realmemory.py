@@ -4448,6 +4448,19 @@ def test_the_identity_of_a_remote_holds_no_password(login):
     assert rm._normal_remote(f"https://{login}Host.example/a/b.git") == "host.example/a/b"
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_what_belongs_with_a_fact_that_it_updates_is_told_as_its_update_all_the_same(hippo, again):
+    old, = put(hippo, "The API gateway listens on port 8443")
+    if again:
+        put(hippo, "The API gateway listens on port 9443")
+    new, = put(hippo, "The API gateway listens on port 9443", related_ids=[old])
+    other, = put(hippo, "Ann runs payments", related_ids=[new])
+    notes = {item.memory_id: item.why for item in hippo.recall("API gateway port").items}
+    assert f"may update #{old}" in notes[new]
+    assert f"may be outdated: #{new} is newer" in notes[old]
+    assert sql(hippo.store.folder, f"SELECT kind FROM links WHERE src = {other}") == [("related",)]
+
+
 def test_remember_many_gates_each_text_and_takes_arguments(hippo):
     done = hippo.remember_many([
         "Ropes are coiled clockwise", {"text": "Nets dry on the wall", "scope": "port"},
