@@ -6957,11 +6957,15 @@ class Hippocampus(_Brain):
             row = self._row(self.store.head(asked))
         draft = draft_of(  # outside the lock: a model takes its time
             self, new_text, kind=kind or row["kind"], scope=row["scope"], origin=origin,
-            speaker=row["speaker"], when=when, tags=json.loads(row["tags"] or "[]"),
-            meta=json.loads(row["meta"] or "{}"), key=row["key"])
+            speaker=row["speaker"], when=when)
         with self.writing():
             row = self._row(self.store.head(asked))
             self._refuse_turn(row)
+            key, doubt, notes = _key_given(row["key"], origin, draft.quarantine)
+            draft = draft._replace(
+                kind=kind or row["kind"], scope=row["scope"], speaker=row["speaker"], key=key,
+                tags=json.loads(row["tags"] or "[]"), meta=json.loads(row["meta"] or "{}"),
+                quarantine=doubt, notes=(*draft.notes, *notes))
             _require(not draft.quarantine, f"revise: the new text is {draft.quarantine} and may "
                      "not replace a trace; remember it instead, marked as untrusted")
             result = _revise(self, row, draft)

@@ -4993,6 +4993,25 @@ def test_an_explanation_is_never_remembered_as_new(hippo):
 
 # === 20. Revising, rewarding, forgetting ===
 
+def test_a_revision_keeps_the_key_and_tags_that_its_trace_took_meanwhile(alone):
+    meanwhile = []
+
+    def embed(text):
+        while meanwhile:
+            meanwhile.pop()()
+        return [len(text), text.count("e"), 1.0]
+
+    with Hippocampus.open(alone, embedder=embed) as one, Hippocampus.open(
+            alone, embedder=embed) as other:
+        ident, = put(one, "Ann lives in Rome", tags=["x"])
+        meanwhile.append(lambda: put(other, "Ann lives in Rome", key="ann.city", tags=["y"],
+                                     meta={"by": "Bo"}))
+        one.revise(ident, "Ann lives in Paris since May")
+        told = one.lookup("ann.city")
+        assert (told.text, [*told.tags], told.meta) == (
+            "Ann lives in Paris since May", ["x", "y"], {"by": "Bo"})
+
+
 def test_recall_and_brief_show_the_current_fact_and_not_its_ancestor(hippo, clock):
     old, = put(hippo, "The sluice gate listens on channel 84", kind="semantic")
     clock.pass_days(3)
