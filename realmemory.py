@@ -4216,16 +4216,21 @@ class _Brain:
         """Record a given embedder in a store without traces; refuse another one in a used store."""
         self._embedder = chosen = provider(given)
         with self.store.reading():
-            other = self._other_than(chosen)
-            used = self.store.row("SELECT 1 FROM traces LIMIT 1") is not None
-        if other and (used or self.store.read_only):
+            other = self._may_take(chosen)
+        if other:
+            with self.store.writing():      # another process may have been first
+                if self._may_take(chosen):
+                    self._record(chosen)
+
+    def _may_take(self, chosen: EmbeddingProvider) -> str:
+        """What else the store, without traces, is recorded with, "" if nothing."""
+        other = self._other_than(chosen)
+        if other and (self.store.read_only or self.store.row("SELECT 1 FROM traces LIMIT 1")):
             raise EmbedderMismatch(
                 f"{self.store.path!r} was written with the embedder {other}, not {chosen.name!r}; "
                 "open it without naming one, or move it over: Hippocampus.reembed(...) or "
                 + shell_line(self.store.folder, "reembed --embedder NAME"))
-        if other:
-            with self.store.writing():
-                self._record(chosen)
+        return other
 
     def _other_than(self, chosen: EmbeddingProvider) -> str:
         """What else wrote the store, "" if nothing: another name, or another "<lambda>"."""

@@ -823,6 +823,22 @@ def test_e5_models_get_the_prefixes_that_they_were_trained_with(model, folder, p
     assert (embedder.name != f"fastembed:{model}") == bool(prefixed and folder)
 
 
+def test_of_two_that_open_a_new_store_at_once_only_one_chooses_the_embedder(alone, monkeypatch):
+    Hippocampus.open(alone).close()
+    writing = rm.TraceStore.writing
+
+    def after_the_other(store, *given):
+        monkeypatch.undo()
+        with Hippocampus.open(alone, embedder=lambda text: [1.0, len(text)]) as other:
+            put(other, "The gateway listens on port 8443")
+        return writing(store, *given)
+
+    monkeypatch.setattr(rm.TraceStore, "writing", after_the_other)
+    with pytest.raises(rm.EmbedderMismatch, match="was written with"):
+        Hippocampus.open(alone, embedder=HashingEmbedder(64))
+    assert sql(alone, "SELECT count(*) FROM vectors") == [(1,)]
+
+
 def test_a_cut_reembedding_belongs_to_the_new_embedder_and_goes_on(brains):
     hippo = brains("moving", embedder=fruit)
     put(hippo, *(f"The tram {n} runs until midnight" for n in range(100)))
