@@ -5486,6 +5486,12 @@ def _within(items: Sequence[Item], budget: int | None) -> list[Item]:
 
 # === 20. Revising, rewarding, forgetting ==========================================================
 
+# What stays is found beside the new text, too; what may contradict the old one says nothing of it.
+_SQL_HEIR_LINKS = """INSERT OR IGNORE INTO links SELECT iif(src = :old, :new, src), iif(dst = :old,
+    :new, dst), kind, weight, eligible, touched_at FROM links WHERE :old IN (src, dst)
+    AND :new NOT IN (src, dst) AND kind NOT IN ('update', 'contradiction')"""
+
+
 def _revise(brain: _Brain, row: sqlite3.Row, draft: Draft) -> WriteResult:
     store, old_id, scope, now = brain.store, row["id"], row["scope_id"], brain.clock()
     if draft.text == row["text"]:
@@ -5513,6 +5519,7 @@ def _revise(brain: _Brain, row: sqlite3.Row, draft: Draft) -> WriteResult:
         inherited = {"strength": max(row["strength"], brain.config.strength_new),
                      **{name: row[name] for name in ("pinned", "reinforcements", "contexts")}}
     store.change(new_id, **inherited)
+    store.run(_SQL_HEIR_LINKS, old=old_id, new=new_id)
     until = max(now if draft.when is None else draft.when, valid_from(row))
     store.supersede("UPDATE traces SET valid_to = coalesce(valid_to, ?), superseded_by = ?, "
                     "updated_at = ?, pinned = 0 WHERE id = ?", [(until, new_id, now, old_id)])

@@ -5009,6 +5009,26 @@ def test_an_explanation_is_never_remembered_as_new(hippo):
 
 # === 20. Revising, rewarding, forgetting ===
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_revised_trace_keeps_what_is_associated_with_it(hippo, first):
+    pair = ["Turbine seven hums at night", "Call Igor about vibrations"]
+    one, = put(hippo, pair[first])
+    put(hippo, pair[1 - first], related_ids=[one])
+    for text in ("Turbine seven hums by day", "Turbine seven hums no more"):
+        hippo.revise(ids(hippo.recall("turbine seven").items)[0], text)
+    packet = hippo.recall("turbine seven")
+    assert [i.text for i in packet.items] == ["Turbine seven hums no more"]
+    assert [i.text for i in packet.context] == [pair[1]] and hippo.check() == []
+
+
+def test_a_revision_settles_what_contradicted_the_old_text(hippo):
+    old, new = put(hippo, "The API gateway listens on port 8443",
+                   "The API gateway listens on port 9443")
+    hippo.revise(old, "The API gateway listens on two ports")
+    assert not [why for item in hippo.recall("API gateway").items for why in item.why
+                if why.startswith(rm._CONFLICT)]
+
+
 def test_a_revision_keeps_the_key_and_tags_that_its_trace_took_meanwhile(alone):
     meanwhile = []
 
