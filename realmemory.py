@@ -7129,10 +7129,13 @@ class Hippocampus(_Brain):
                          start=start, end=end, min_confidence=min_confidence,
                          budget_chars=budget_chars, explain=explain)
 
-    def get(self, memory_id: int, *, scope: str | None = None, all_scopes: bool = True) -> Item:
-        """One trace by id, superseded ones included; NotFound where `scope` does not see it."""
+    def get(self, memory_id: int, *, scope: str | None = None,
+            all_scopes: bool | None = None) -> Item:
+        """One trace by id, superseded ones included; NotFound where `scope`, if given, does not
+        see it, unless `all_scopes`."""
         with self.store.reading():
-            return records(self, [self._row(memory_id, scope, all_scopes)])[0]
+            return records(self, [self._row(
+                memory_id, scope, scope is None if all_scopes is None else all_scopes)])[0]
 
     def traces(self, *, scope: str | None = None, all_scopes: bool = False,
                kind: str | None = None, include_superseded: bool = False, limit: int = 50,
@@ -8389,7 +8392,7 @@ class MainContext:
     # --- external context ---
 
     def _item(self, handle: object) -> Item:
-        return self.hippo.get(handle, scope=self.scope, all_scopes=False)   # type: ignore[arg-type]
+        return self.hippo.get(handle, scope=self.scope)   # type: ignore[arg-type]
 
     def _seen(self, items: Sequence[Item]) -> list[Item]:
         """The items, entered into the ledger of what this session read."""

@@ -4279,6 +4279,15 @@ def test_no_scope_means_global_and_reads_no_project(none, hippo):
     assert len(said(hippo, "answers", all_scopes=True)) == 2
 
 
+def test_a_trace_is_got_by_its_id_from_where_it_is_seen(hippo):
+    ident, = put(hippo, "The salary table is in vault 7", scope="yard")
+    with pytest.raises(NotFound, match=f"no memory {ident} in 'quay' or global"):
+        hippo.get(ident, scope="quay")
+    assert {hippo.get(ident, **told).text for told in (
+        {}, {"scope": "yard"}, {"scope": "quay", "all_scopes": True})} == {
+            "The salary table is in vault 7"}
+
+
 def test_no_surface_shows_another_projects_text_name_or_counts(hippo, cli):
     secrets = [f"The mandrake cellar of Northwind has {n} locks and a gate" for n in range(11, 16)]
     theirs = put(hippo, *secrets, scope="Northwind", kind="semantic", session_id="s")
