@@ -7590,14 +7590,15 @@ def _shown_by_id(desk: Desk, query: str, project: str | None) -> str | None:
 
 
 def _cmd_revise(desk: Desk, given: Mapping[str, Any]) -> Answer:
-    result = desk.hippo.revise(desk.visible(given["old_id"])[0], given["new_text"],
-                               **_named(given, "kind when origin"))
+    old_id, = desk.visible(given["old_id"], given.get("project"))
+    result = desk.hippo.revise(old_id, given["new_text"], **_named(given, "kind when origin"))
     reason = one_line(result.decision.reason, 200)
     return Answer(result, f"#{result.memory_id} is current now ({reason}).")
 
 
 def _cmd_reflect(desk: Desk, given: Mapping[str, Any]) -> Answer:
-    done = desk.hippo.reflect(desk.visible(given["memory_ids"]), given["reward"])
+    done = desk.hippo.reflect(
+        desk.visible(given["memory_ids"], given.get("project")), given["reward"])
     strengths = "".join(f", #{i} strength {s:.2f}" for i, s in done.strengths.items())
     return Answer(done, f"Applied to {done.applied} memories{strengths}.")
 
@@ -8700,9 +8701,9 @@ TOOLS = (
          "an update of another memory.", "text kind? related_ids? project?", False, _cmd_remember),
     Tool("reflect", "Tell memory what helped: a reward from -1 (misleading) to 1 (useful) for "
          "recalled memories. Those rewarded together are recalled together.",
-         "memory_ids reward", False, _cmd_reflect),
+         "memory_ids reward project?", False, _cmd_reflect),
     Tool("revise", "Replace a memory that is no longer true by its current text; the old one is "
-         "kept as history.", "old_id new_text", False, _cmd_revise),
+         "kept as history.", "old_id new_text project?", False, _cmd_revise),
     Tool("introspect", "What this memory is: store, project, counts, embedder.", "", True,
          _cmd_introspect),
     Tool("dream_log", "What sleep changed: links committed, memories promoted, merges proposed.",

@@ -4288,6 +4288,23 @@ def test_a_trace_is_got_by_its_id_from_where_it_is_seen(hippo):
             "The salary table is in vault 7"}
 
 
+@pytest.mark.parametrize("project", ["quay", "global"])
+def test_what_was_memorized_in_a_named_project_can_be_revised_and_rewarded_there(hippo, project):
+    desk = rm.Desk(hippo, rm.Project("yard", (), "--project"))
+    texts = []
+    for name, given in (
+            ("memorize", {"text": "The API gateway listens on port 8443"}),
+            ("revise", {"old_id": 1, "new_text": "The API gateway listens on port 9443"}),
+            ("reflect", {"memory_ids": [2], "reward": 1})):
+        told = rm.call_tool(lambda: desk, name, {**given, "project": project})
+        texts.append(told["content"][0]["text"])
+        assert not told["isError"], texts
+    assert texts[1].startswith("#2 is current now") and "Applied to 1" in texts[2]
+    if project == "quay":
+        told = rm.call_tool(lambda: desk, "revise", {"old_id": 2, "new_text": "It listens"})
+        assert told["isError"] and "no memory 2" in told["content"][0]["text"]
+
+
 def test_no_surface_shows_another_projects_text_name_or_counts(hippo, cli):
     secrets = [f"The mandrake cellar of Northwind has {n} locks and a gate" for n in range(11, 16)]
     theirs = put(hippo, *secrets, scope="Northwind", kind="semantic", session_id="s")
