@@ -4668,7 +4668,7 @@ def place(brain: _Brain, draft: Draft) -> WriteResult:
     if decision.action == "reinforce" and target is not None:
         reinforce(brain, target, draft, decision)
         return WriteResult(target["id"], False, decision)
-    gist = None if draft.quarantine else _place_shared(brain, near, scope)
+    gist = None if draft.quarantine else _place_shared(brain, draft, near, scope)
     ident = insert(brain, draft, scope, gist, decision)
     kinds = {n.row["id"]: n.comparison.relation for n in near} | {
         decision.target_id: decision.relation}
@@ -4679,10 +4679,11 @@ def place(brain: _Brain, draft: Draft) -> WriteResult:
     return WriteResult(ident, True, decision)
 
 
-def _place_shared(brain: _Brain, near: Sequence[Neighbour], scope: int) -> int | None:
+def _place_shared(brain: _Brain, draft: Draft, near: Sequence[Neighbour], scope: int) -> int | None:
     """The trace whose place in recall a rewording shares; groups that it joins become one."""
     groups = sorted({n.row["gist_id"] or n.row["id"] for n in near if n.reworded and (
-        n.row["scope_id"] == scope and n.comparison.overlap >= brain.config.gate_gist)})
+        n.row["scope_id"] == scope and n.comparison.overlap >= brain.config.gate_gist
+        and not _other_day(draft, n.row))})
     for other in groups[1:]:
         brain.store.run("UPDATE traces SET gist_id = ? WHERE gist_id = ? OR id = ?", groups[0],
                         other, other)
@@ -4788,8 +4789,10 @@ def decide(draft: Draft, scope: int, near: Sequence[Neighbour], config: MemoryCo
     action, target = ("link", related[0]) if related else ("create", None)
     overlap = max((n.comparison.overlap for n in near), default=0.0)
     if linked:
-        first, action = linked[0].row, "link"
-        (relation, _, reason), target = linked[0].comparison, first["id"]
+        best = next((n for n in linked if n.comparison.relation == "same"
+                     and not _kept_apart(draft, scope, n.row)), linked[0])
+        first, action = best.row, "link"
+        (relation, _, reason), target = best.comparison, first["id"]
         if relation == "same" and (apart := _kept_apart(draft, scope, first)):
             relation, reason = "similar", f"{reason}, but {apart}"
         elif relation == "same":
@@ -4801,6 +4804,12 @@ def decide(draft: Draft, scope: int, near: Sequence[Neighbour], config: MemoryCo
         reason="; ".join([reason, *draft.notes]))
 
 
+def _other_day(draft: Draft, row: sqlite3.Row) -> bool:
+    """Whether both tell what happened, on days that were given and are two."""
+    days = {at // DAY_S for at in (draft.when, row["valid_from"]) if at is not None}
+    return draft.kind == row["kind"] == "episodic" and len(days) > 1
+
+
 def _kept_apart(draft: Draft, scope: int, row: sqlite3.Row) -> str:
     """Why a text of the same content is still no reinforcement, or ""."""
     theirs, mine = row["speaker"] or "", draft.speaker or ""
@@ -4809,6 +4818,7 @@ def _kept_apart(draft: Draft, scope: int, row: sqlite3.Row) -> str:
         (row["origin"] != draft.origin, f"said by another origin ({row['origin']})"),
         (theirs.casefold() != mine.casefold(), f"said by another speaker ({theirs or 'unnamed'})"),
         (draft.key and row["key"] not in (None, draft.key), f"kept under the key {row['key']}"),
+        (_other_day(draft, row), f"of another day ({day_of(row['valid_from'] or 0)})"),
         (draft.quarantine, "quarantined text reinforces nothing")) if apart), "")
 
 
@@ -5486,6 +5496,11 @@ def _within(items: Sequence[Item], budget: int | None) -> list[Item]:
 
 # === 20. Revising, rewarding, forgetting ==========================================================
 
+def planned(brain: _Brain, draft: Draft) -> bool:
+    """Whether a text holds only in days to come, so that it can't stand for what holds now."""
+    return draft.when is not None and draft.when > brain.clock() + DAY_S    # in any time zone
+
+
 # What stays is found beside the new text, too; what may contradict the old one says nothing of it.
 _SQL_HEIR_LINKS = """INSERT OR IGNORE INTO links SELECT iif(src = :old, :new, src), iif(dst = :old,
     :new, dst), kind, weight, eligible, touched_at FROM links WHERE :old IN (src, dst)
@@ -5502,6 +5517,9 @@ def _revise(brain: _Brain, row: sqlite3.Row, draft: Draft) -> WriteResult:
     _require(draft.when is None or draft.when >= valid_from(row), f"when={day_of(draft.when or 0)} "
              f"is before #{old_id} became true ({day_of(valid_from(row))}); remember what held "
              "earlier as a text of its own, without a key")
+    _require(not planned(brain, draft), f"when={day_of(draft.when or 0)} is to come and #{old_id} "
+             "holds until then; remember what will hold as a text of its own, without a key and "
+             f"with its day in words, and revise #{old_id} on that day")
     notice = f"supersedes #{old_id}"
     for near in neighbours(brain, draft, scope):
         new_id = near.row["id"]
@@ -6304,7 +6322,7 @@ def _taken_in(brain: _Brain, draft: Draft, heard: bool, before: dict[int, list[o
         and verdict.relation in ("update", "contradiction") and not n.row["key"]
         and (n.row["scope_id"], n.row["kind"]) == (scope, draft.kind)
         and OVERHEARD in json.loads(n.row["tags"] or "[]")), None)
-    if old and old["origin"] == "user" and not heard:
+    if old and (old["origin"] == "user" and not heard or planned(brain, draft)):
         old, draft = None, draft._replace(key=None)     # it stands beside it
     for row in [*(n.row for n in near), *filter(None, [old])]:
         before.setdefault(row["id"], [row[name] for name in _KEPT])
@@ -10758,12 +10776,14 @@ class _Intake:
         """Write a draft, over what its source said before, inside a transaction."""
         if stands := self.standing(draft, old):
             return stands
+        ahead = planned(self.hippo, draft)
         if old is not None and old["valid_to"] is None and not draft.quarantine:
-            when = draft.when if (draft.when or 0.0) > valid_from(old) else None
+            when = draft.when if (draft.when or 0.0) > valid_from(old) and not ahead else None
             result, revised = _revise(self.hippo, old, draft._replace(when=when)), "revised"
             self.held.pop(old["text"], None)
         else:
-            result, revised = keyed(self.hippo, draft), ""
+            result, revised = keyed(self.hippo, draft._replace(
+                key=None if ahead else draft.key)), ""
             if draft.force_new and result.created:
                 self.store.change(result.memory_id, valid_to=max(
                     draft.meta["import"]["until"], draft.when or -math.inf))

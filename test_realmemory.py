@@ -4292,11 +4292,11 @@ def test_a_trace_is_got_by_its_id_from_where_it_is_seen(hippo):
 def test_what_was_memorized_in_a_named_project_can_be_revised_and_rewarded_there(hippo, project):
     desk = rm.Desk(hippo, rm.Project("yard", (), "--project"))
     texts = []
-    for name, given in (
+    for name, told in (
             ("memorize", {"text": "The API gateway listens on port 8443"}),
             ("revise", {"old_id": 1, "new_text": "The API gateway listens on port 9443"}),
             ("reflect", {"memory_ids": [2], "reward": 1})):
-        told = rm.call_tool(lambda: desk, name, {**given, "project": project})
+        told = rm.call_tool(lambda: desk, name, {**told, "project": project})
         texts.append(told["content"][0]["text"])
         assert not told["isError"], texts
     assert texts[1].startswith("#2 is current now") and "Applied to 1" in texts[2]
@@ -4501,6 +4501,19 @@ def test_what_belongs_with_a_fact_that_it_updates_is_told_as_its_update_all_the_
     assert f"may update #{old}" in notes[new]
     assert f"may be outdated: #{new} is newer" in notes[old]
     assert sql(hippo.store.folder, f"SELECT kind FROM links WHERE src = {other}") == [("related",)]
+
+
+def test_the_same_said_of_two_days_is_two_occurrences(hippo):
+    said_of = [hippo.remember("The nightly deploy failed", when=when, related_ids=()).memory_id
+               for when in ("2030-01-07", "2030-02-11", "2030-02-11T08:00", None)]
+    assert said_of == [1, 2, 2, 2]
+    for month, ident in (("01", 1), ("02", 2)):
+        found = hippo.recall("nightly deploy failed", start=f"2030-{month}-01",
+                             end=f"2030-{month}-28")
+        assert ids(found.items) == [ident]
+    assert ids(hippo.recall("nightly deploy failed").items) in ([1, 2], [2, 1])
+    fact = [put(hippo, "Oak is hard", kind="semantic", when=f"2030-01-0{n}")[0] for n in (1, 2)]
+    assert fact == [3, 3]
 
 
 def test_remember_many_gates_each_text_and_takes_arguments(hippo):
@@ -5035,6 +5048,28 @@ def test_an_explanation_is_never_remembered_as_new(hippo):
 
 # === 20. Revising, rewarding, forgetting ===
 
+def test_what_is_to_come_hides_nothing_that_holds_now(hippo, clock):
+    old, = put(hippo, "The rent is 100 euros", key="rent")
+    for change in (lambda when: hippo.revise(old, "The rent is 200 euros", when=when),
+                   lambda when: put(hippo, "The rent is 200 euros", key="rent", when=when)):
+        with pytest.raises(rm.InvalidInput, match=rf"2030-04-26.* revise #{old} on that day"):
+            change(clock() + 40 * DAY)
+    assert hippo.lookup("rent").text == "The rent is 100 euros" == said(hippo, "rent")[0]
+    clock.pass_days(40)
+    hippo.revise(old, "The rent is 200 euros", when=clock() + DAY / 2)  # today, east of Greenwich
+    assert said(hippo, "rent") == ["The rent is 200 euros"]
+    assert said(hippo, "rent", as_of=clock() - DAY) == ["The rent is 100 euros"]
+
+
+def test_what_is_to_come_is_imported_and_learned_beside_what_holds_now(hippo, clock, tmp_path):
+    put(hippo, "Rent is 100 euros", key="rent")
+    rm.MainContext(hippo, "talk").add("user", "From May on the rent is 200 euros")
+    hippo.consolidate(extractor=lambda talk: [
+        {"text": "Rent is 200 euros", "key": "rent", "when": clock() + 40 * DAY}])
+    assert hippo.lookup("rent").text == "Rent is 100 euros"
+    assert "Rent is 200 euros" in [item.text for item in hippo.traces()]
+
+
 @pytest.mark.parametrize("first", [0, 1])
 def test_a_revised_trace_keeps_what_is_associated_with_it(hippo, first):
     pair = ["Turbine seven hums at night", "Call Igor about vibrations"]
@@ -5043,13 +5078,13 @@ def test_a_revised_trace_keeps_what_is_associated_with_it(hippo, first):
     for text in ("Turbine seven hums by day", "Turbine seven hums no more"):
         hippo.revise(ids(hippo.recall("turbine seven").items)[0], text)
     packet = hippo.recall("turbine seven")
-    assert [i.text for i in packet.items] == ["Turbine seven hums no more"]
-    assert [i.text for i in packet.context] == [pair[1]] and hippo.check() == []
+    assert [i.text for i in (*packet.items, *packet.context)] == [
+        "Turbine seven hums no more", pair[1]] and hippo.check() == []
 
 
 def test_a_revision_settles_what_contradicted_the_old_text(hippo):
-    old, new = put(hippo, "The API gateway listens on port 8443",
-                   "The API gateway listens on port 9443")
+    old = put(hippo, "The API gateway listens on port 8443",
+              "The API gateway listens on port 9443")[0]
     hippo.revise(old, "The API gateway listens on two ports")
     assert not [why for item in hippo.recall("API gateway").items for why in item.why
                 if why.startswith(rm._CONFLICT)]
