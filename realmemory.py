@@ -2002,19 +2002,20 @@ def _is_line(value: object, most: int) -> bool:
 def scope_key(name: str) -> str:
     """What two spellings of one scope share: NFKC, case and separators folded.
 
-    Raises InvalidInput for a blank name, control characters and more than 200 characters.
+    Raises InvalidInput for a blank name, control characters, a secret, over 200 characters.
 
     >>> scope_key("My Project") == scope_key("my_project") == scope_key("MY-PROJECT")
     True
     """
     _require(isinstance(name, str) and bool(key := _scope_key(name)),
-             f"scope={_shown(name)}; give 1 to 200 characters on one line, or 'global'")
+             f"scope={_shown(clean(name))}; give 1 to 200 characters on one line, without a "
+             "password or other secret, or 'global'")
     return key
 
 
 @lru_cache(maxsize=1_024)
 def _scope_key(name: str) -> str:
-    if not _is_line(name, 200):
+    if not _is_line(name, 200) or clean(name) != storable(name):
         return ""
     folded = unicodedata.normalize("NFKC", storable(name)).casefold()
     return re.sub(r"[\s_-]+", "-", folded.strip())
@@ -2847,6 +2848,7 @@ SQL_AFTER = "SELECT id, substr(text, 1, 2000), id FROM traces WHERE prev_id = ?"
 SQL_LESSONS = f"SELECT trace_id, text FROM variants WHERE origin = 'cue' AND trace_id {SQL_IN}"
 SQL_MARK = """SELECT CAST(value AS INTEGER) FROM db_meta WHERE key = ?
     AND CAST(value AS INTEGER) <= (SELECT max(seq) FROM sqlite_sequence)"""
+CONFLICTS = ("update", "contradiction")    # kinds of links that a recall tells
 SQL_CONFLICTS = """SELECT l.src, l.dst, l.kind
     FROM links l JOIN traces a ON a.id = l.src JOIN traces b ON b.id = l.dst
     WHERE l.kind IN ('update', 'contradiction') AND l.src IN (SELECT value FROM json_each(:ids))
@@ -2855,7 +2857,8 @@ SQL_CONFLICTS = """SELECT l.src, l.dst, l.kind
 SQL_MISSING = """FROM traces t LEFT JOIN traces p ON p.id = t.prev_id
     WHERE t.id NOT IN (SELECT trace_id FROM vectors)
     AND (:ids IS NULL OR t.id IN (SELECT value FROM json_each(:ids)))"""
-SQL_ALIKE = "SELECT id, scope_id FROM traces WHERE whole = ? ORDER BY id DESC LIMIT 48"
+SQL_ALIKE = f"""SELECT id FROM traces WHERE whole = ? AND scope_id {SQL_IN} AND valid_to IS NULL
+    AND quarantined = 0 ORDER BY id DESC LIMIT 48"""
 SQL_VECTORS = """SELECT trace_id, scope_id, prev_id, n_words, scale, data
     FROM vectors JOIN traces ON id = trace_id
     WHERE trace_id > ? ORDER BY trace_id"""
@@ -3901,8 +3904,8 @@ class TraceStore(Store):
         key = scope_key(name)
         found = self._scopes.get(key) or self.value("SELECT id FROM scopes WHERE key = ?", key)
         if found is None and create:
-            found = self.run("INSERT INTO scopes(name, key) VALUES(?, ?)", name.strip(),
-                             key).lastrowid
+            found = self.run("INSERT INTO scopes(name, key) VALUES(?, ?)",
+                             storable(name).strip(), key).lastrowid
         if found is not None:
             self._scopes[key] = found
         return found
@@ -4095,7 +4098,7 @@ class TraceStore(Store):
             left = retention(1.0, max(0.0, at - row["touched_at"]) / DAY_S, self.config.link_tau_d)
             weight = min(1.0, weight + left * row["weight"])
             eligible = min(1.0, eligible + left * row["eligible"])
-            kind = kind if kind == "related" else row["kind"]
+            kind = kind if kind == "related" and row["kind"] not in CONFLICTS else row["kind"]
         self.run("INSERT OR REPLACE INTO links VALUES(?, ?, ?, ?, ?, ?)", source, target, kind,
                  weight, eligible, at)
 
@@ -4192,7 +4195,7 @@ def _normal_remote(url: str) -> str:
     True
     """
     url = re.sub(r"^[a-z+]+://", "", url.strip(), flags=re.I)
-    url = re.sub(r"^[^/@]*@", "", url).replace(":", "/", 1) if "@" in url.split("/")[0] else url
+    url = re.sub(r"^[^/]*@", "", url).replace(":", "/", 1) if "@" in url.split("/")[0] else url
     host, _, path = url.partition("/")
     return f"{host.lower()}/{path.strip('/').removesuffix('.git').lower()}"
 
@@ -4231,16 +4234,21 @@ class _Brain:
         """Record a given embedder in a store without traces; refuse another one in a used store."""
         self._embedder = chosen = provider(given)
         with self.store.reading():
-            other = self._other_than(chosen)
-            used = self.store.row("SELECT 1 FROM traces LIMIT 1") is not None
-        if other and (used or self.store.read_only):
+            other = self._may_take(chosen)
+        if other:
+            with self.store.writing():      # another process may have been first
+                if self._may_take(chosen):
+                    self._record(chosen)
+
+    def _may_take(self, chosen: EmbeddingProvider) -> str:
+        """What else the store, without traces, is recorded with, "" if nothing."""
+        other = self._other_than(chosen)
+        if other and (self.store.read_only or self.store.row("SELECT 1 FROM traces LIMIT 1")):
             raise EmbedderMismatch(
                 f"{self.store.path!r} was written with the embedder {other}, not {chosen.name!r}; "
                 "open it without naming one, or move it over: Hippocampus.reembed(...) or "
                 + shell_line(self.store.folder, "reembed --embedder NAME"))
-        if other:
-            with self.store.writing():
-                self._record(chosen)
+        return other
 
     def _other_than(self, chosen: EmbeddingProvider) -> str:
         """What else wrote the store, "" if nothing: another name, or another "<lambda>"."""
@@ -4606,13 +4614,6 @@ def _embedded(brain: _Brain, model: EmbeddingProvider, text: str, speaker: str |
         text, speaker, (before[0], before[1]) if before else None)))))
 
 
-@lru_cache(64)
-def _scope_given(scope: str) -> str:
-    """A scope's name, checked and free of secrets."""
-    scope_key(scope := clean(scope))
-    return scope
-
-
 def _text_given(text: object) -> tuple[str, tuple[str, ...]]:
     """A text as it may be stored, and the kinds of secrets cut out of it."""
     if not isinstance(text, str) or not _VISIBLE.search(text):
@@ -4649,7 +4650,6 @@ def draft_of(brain: _Brain, text: Any = None, *, kind: str = "episodic",
         raise InvalidInput(f"kind={_shown(kind)}, origin={_shown(origin)}; kinds are "
                            f"{', '.join(KINDS)}, origins {', '.join(ORIGINS)}")
     scope_key(scope := scope or GLOBAL)
-    scope = _scope_given(scope)
     named, about = _source(names), _plain_data(meta) if meta else {}
     session_id, model = named["session_id"] or clean(brain.session_id), brain.model()
     doubt = next(filter(None, map(suspicion, filter(None, (text, *named.values())))), "")
@@ -4689,22 +4689,22 @@ def place(brain: _Brain, draft: Draft) -> WriteResult:
     if decision.action == "reinforce" and target is not None:
         reinforce(brain, target, draft, decision)
         return WriteResult(target["id"], False, decision)
-    gist = None if draft.quarantine else _place_shared(brain, near, scope)
+    gist = None if draft.quarantine else _place_shared(brain, draft, near, scope)
     ident = insert(brain, draft, scope, gist, decision)
-    kinds = {n.row["id"]: n.comparison.relation for n in near if n.row is not target}
+    kinds = {n.row["id"]: n.comparison.relation for n in near} | {
+        decision.target_id: decision.relation}
     for other in decision.related_ids:
-        if other in draft.related_ids:
-            store.link(ident, other, "related", now, weight=1.0)
-        else:
-            kind = kinds.get(other, decision.relation).replace("same", "similar")
-            store.link(ident, other, kind, now, eligible=1.0 - decision.novelty)
+        kind, given = kinds.get(other, "related").replace("same", "similar"), other in related
+        store.link(ident, other, kind if kind in CONFLICTS or not given else "related", now,
+                   weight=float(given), eligible=0.0 if given else 1.0 - decision.novelty)
     return WriteResult(ident, True, decision)
 
 
-def _place_shared(brain: _Brain, near: Sequence[Neighbour], scope: int) -> int | None:
+def _place_shared(brain: _Brain, draft: Draft, near: Sequence[Neighbour], scope: int) -> int | None:
     """The trace whose place in recall a rewording shares; groups that it joins become one."""
     groups = sorted({n.row["gist_id"] or n.row["id"] for n in near if n.reworded and (
-        n.row["scope_id"] == scope and n.comparison.overlap >= brain.config.gate_gist)})
+        n.row["scope_id"] == scope and n.comparison.overlap >= brain.config.gate_gist
+        and not _other_day(draft, n.row))})
     for other in groups[1:]:
         brain.store.run("UPDATE traces SET gist_id = ? WHERE gist_id = ? OR id = ?", groups[0],
                         other, other)
@@ -4722,9 +4722,9 @@ def _live_kin(brain: _Brain, units: Sequence[int], words: Sequence[str],
               scopes: Sequence[int]) -> list[tuple[Any, int]]:
     """(row, units shared) of the current, trusted traces that share most with a text."""
     config, store = brain.config, brain.store
-    alike = {row[0]: len(units) for row in store.rows(SQL_ALIKE, whole_of(words))
-             if row[1] in scopes} if all(  # no word singles one out
-                 store.index.common(scopes, unit) for unit in units) else {}
+    alike = {row[0]: len(units) for row in store.rows(
+        SQL_ALIKE, whole_of(words), to_json(scopes))} if all(  # no word singles one out
+            store.index.common(scopes, unit) for unit in units) else {}
     live: list[tuple[Any, int]] = []
     for most in (config.gate_compare, 16 * config.gate_compare):  # old versions may stand before
         kin = store.index.kin(units, scopes, rarest=config.gate_probe, most=most)
@@ -4810,8 +4810,10 @@ def decide(draft: Draft, scope: int, near: Sequence[Neighbour], config: MemoryCo
     action, target = ("link", related[0]) if related else ("create", None)
     overlap = max((n.comparison.overlap for n in near), default=0.0)
     if linked:
-        first, action = linked[0].row, "link"
-        (relation, _, reason), target = linked[0].comparison, first["id"]
+        best = next((n for n in linked if n.comparison.relation == "same"
+                     and not _kept_apart(draft, scope, n.row)), linked[0])
+        first, action = best.row, "link"
+        (relation, _, reason), target = best.comparison, first["id"]
         if relation == "same" and (apart := _kept_apart(draft, scope, first)):
             relation, reason = "similar", f"{reason}, but {apart}"
         elif relation == "same":
@@ -4823,6 +4825,12 @@ def decide(draft: Draft, scope: int, near: Sequence[Neighbour], config: MemoryCo
         reason="; ".join([reason, *draft.notes]))
 
 
+def _other_day(draft: Draft, row: sqlite3.Row) -> bool:
+    """Whether both tell what happened, on days that were given and are two."""
+    days = {at // DAY_S for at in (draft.when, row["valid_from"]) if at is not None}
+    return draft.kind == row["kind"] == "episodic" and len(days) > 1
+
+
 def _kept_apart(draft: Draft, scope: int, row: sqlite3.Row) -> str:
     """Why a text of the same content is still no reinforcement, or ""."""
     theirs, mine = row["speaker"] or "", draft.speaker or ""
@@ -4831,6 +4839,7 @@ def _kept_apart(draft: Draft, scope: int, row: sqlite3.Row) -> str:
         (row["origin"] != draft.origin, f"said by another origin ({row['origin']})"),
         (theirs.casefold() != mine.casefold(), f"said by another speaker ({theirs or 'unnamed'})"),
         (draft.key and row["key"] not in (None, draft.key), f"kept under the key {row['key']}"),
+        (_other_day(draft, row), f"of another day ({day_of(row['valid_from'] or 0)})"),
         (draft.quarantine, "quarantined text reinforces nothing")) if apart), "")
 
 
@@ -5508,6 +5517,17 @@ def _within(items: Sequence[Item], budget: int | None) -> list[Item]:
 
 # === 20. Revising, rewarding, forgetting ==========================================================
 
+def planned(brain: _Brain, draft: Draft) -> bool:
+    """Whether a text holds only in days to come, so that it can't stand for what holds now."""
+    return draft.when is not None and draft.when > brain.clock() + DAY_S    # in any time zone
+
+
+# What stays is found beside the new text, too; what may contradict the old one says nothing of it.
+_SQL_HEIR_LINKS = """INSERT OR IGNORE INTO links SELECT iif(src = :old, :new, src), iif(dst = :old,
+    :new, dst), kind, weight, eligible, touched_at FROM links WHERE :old IN (src, dst)
+    AND :new NOT IN (src, dst) AND kind NOT IN ('update', 'contradiction')"""
+
+
 def _revise(brain: _Brain, row: sqlite3.Row, draft: Draft) -> WriteResult:
     store, old_id, scope, now = brain.store, row["id"], row["scope_id"], brain.clock()
     if draft.text == row["text"]:
@@ -5518,6 +5538,9 @@ def _revise(brain: _Brain, row: sqlite3.Row, draft: Draft) -> WriteResult:
     _require(draft.when is None or draft.when >= valid_from(row), f"when={day_of(draft.when or 0)} "
              f"is before #{old_id} became true ({day_of(valid_from(row))}); remember what held "
              "earlier as a text of its own, without a key")
+    _require(not planned(brain, draft), f"when={day_of(draft.when or 0)} is to come and #{old_id} "
+             "holds until then; remember what will hold as a text of its own, without a key and "
+             f"with its day in words, and revise #{old_id} on that day")
     notice = f"supersedes #{old_id}"
     for near in neighbours(brain, draft, scope):
         new_id = near.row["id"]
@@ -5535,6 +5558,7 @@ def _revise(brain: _Brain, row: sqlite3.Row, draft: Draft) -> WriteResult:
         inherited = {"strength": max(row["strength"], brain.config.strength_new),
                      **{name: row[name] for name in ("pinned", "reinforcements", "contexts")}}
     store.change(new_id, **inherited)
+    store.run(_SQL_HEIR_LINKS, old=old_id, new=new_id)
     until = max(now if draft.when is None else draft.when, valid_from(row))
     store.supersede("UPDATE traces SET valid_to = coalesce(valid_to, ?), superseded_by = ?, "
                     "updated_at = ?, pinned = 0 WHERE id = ?", [(until, new_id, now, old_id)])
@@ -6319,7 +6343,7 @@ def _taken_in(brain: _Brain, draft: Draft, heard: bool, before: dict[int, list[o
         and verdict.relation in ("update", "contradiction") and not n.row["key"]
         and (n.row["scope_id"], n.row["kind"]) == (scope, draft.kind)
         and OVERHEARD in json.loads(n.row["tags"] or "[]")), None)
-    if old and old["origin"] == "user" and not heard:
+    if old and (old["origin"] == "user" and not heard or planned(brain, draft)):
         old, draft = None, draft._replace(key=None)     # it stands beside it
     for row in [*(n.row for n in near), *filter(None, [old])]:
         before.setdefault(row["id"], [row[name] for name in _KEPT])
@@ -6984,11 +7008,15 @@ class Hippocampus(_Brain):
             row = self._row(self.store.head(asked))
         draft = draft_of(  # outside the lock: a model takes its time
             self, new_text, kind=kind or row["kind"], scope=row["scope"], origin=origin,
-            speaker=row["speaker"], when=when, tags=json.loads(row["tags"] or "[]"),
-            meta=json.loads(row["meta"] or "{}"), key=row["key"])
+            speaker=row["speaker"], when=when)
         with self.writing():
             row = self._row(self.store.head(asked))
             self._refuse_turn(row)
+            key, doubt, notes = _key_given(row["key"], origin, draft.quarantine)
+            draft = draft._replace(
+                kind=kind or row["kind"], scope=row["scope"], speaker=row["speaker"], key=key,
+                tags=json.loads(row["tags"] or "[]"), meta=json.loads(row["meta"] or "{}"),
+                quarantine=doubt, notes=(*draft.notes, *notes))
             _require(not draft.quarantine, f"revise: the new text is {draft.quarantine} and may "
                      "not replace a trace; remember it instead, marked as untrusted")
             result = _revise(self, row, draft)
@@ -7026,7 +7054,7 @@ class Hippocampus(_Brain):
         before are named; with `backups` these, and all ever forgotten, leave the copies, too."""
         ids = self.not_forgotten(memory_ids) if backups else id_list(memory_ids, "memory_ids")
         scope_key(scope := scope or GLOBAL)
-        what = Selection(query, origin, source_url, session_id, everything, clean(scope),
+        what = Selection(query, origin, source_url, session_id, everything, scope,
                          all_scopes, pinned).checked()
         _require(bool(ids) + (what is not None) == 1 or bool(backups and not ids and not what),
                  "forget: give ids, or else a query, an origin, a source, a session or everything")
@@ -7143,10 +7171,13 @@ class Hippocampus(_Brain):
                          start=start, end=end, min_confidence=min_confidence,
                          budget_chars=budget_chars, explain=explain)
 
-    def get(self, memory_id: int, *, scope: str | None = None, all_scopes: bool = True) -> Item:
-        """One trace by id, superseded ones included; NotFound where `scope` does not see it."""
+    def get(self, memory_id: int, *, scope: str | None = None,
+            all_scopes: bool | None = None) -> Item:
+        """One trace by id, superseded ones included; NotFound where `scope`, if given, does not
+        see it, unless `all_scopes`."""
         with self.store.reading():
-            return records(self, [self._row(memory_id, scope, all_scopes)])[0]
+            return records(self, [self._row(
+                memory_id, scope, scope is None if all_scopes is None else all_scopes)])[0]
 
     def traces(self, *, scope: str | None = None, all_scopes: bool = False,
                kind: str | None = None, include_superseded: bool = False, limit: int = 50,
@@ -7401,7 +7432,7 @@ class Desk:
     def __init__(self, hippo: Hippocampus, project: Project) -> None:
         self.hippo, self.project = hippo, project._replace(
             identities=tuple(storable(identity) for identity in project.identities))
-        self._claimed = ""  # the scope that writes of the detected project go to
+        self._claimed = "?", ""  # epoch, scope that writes of the detected project go to then
         self.unnamed: Any = None  # the main context of a caller that names no session
         self.shared = False  # by callers that must name theirs
 
@@ -7418,10 +7449,12 @@ class Desk:
         """The scope to write to; a detected repository's name is bound to it from now on."""
         if given and given.strip() or not self.project.name:
             return self.scope(given) or GLOBAL
-        if not self._claimed:
-            with self.hippo.store.writing():
-                self._claimed = self.bound()
-        return self._claimed
+        with (store := self.hippo.store).reading():
+            epoch = store.epoch     # another one once a project was renamed
+        if self._claimed[0] != epoch:
+            with store.writing():
+                self._claimed = epoch, self.bound()
+        return self._claimed[1]
 
     def bound(self) -> str:
         """As `claim` without an argument, inside a write transaction."""
@@ -7454,7 +7487,8 @@ class Desk:
             # Another repository may lie where one lay before: a remote says more than a path.
             if row and (not ours or not remotes or remotes.intersection(ours)):
                 return str(row["name"])
-        name = _CONTROL.sub("", storable(project.name))[:150].strip() or "project"
+        name = clean(project.name) if project.identities else storable(project.name)
+        name = _CONTROL.sub("", name)[:150].strip() or "project"    # folders are called anything
         taken = store.value("SELECT a.identity FROM scopes s JOIN aliases a ON a.scope_id = s.id "
                             "WHERE s.key = ?", scope_key(name))
         if project.identities and (taken or scope_key(name) == GLOBAL):
@@ -7602,14 +7636,15 @@ def _shown_by_id(desk: Desk, query: str, project: str | None) -> str | None:
 
 
 def _cmd_revise(desk: Desk, given: Mapping[str, Any]) -> Answer:
-    result = desk.hippo.revise(desk.visible(given["old_id"])[0], given["new_text"],
-                               **_named(given, "kind when origin"))
+    old_id, = desk.visible(given["old_id"], given.get("project"))
+    result = desk.hippo.revise(old_id, given["new_text"], **_named(given, "kind when origin"))
     reason = one_line(result.decision.reason, 200)
     return Answer(result, f"#{result.memory_id} is current now ({reason}).")
 
 
 def _cmd_reflect(desk: Desk, given: Mapping[str, Any]) -> Answer:
-    done = desk.hippo.reflect(desk.visible(given["memory_ids"]), given["reward"])
+    done = desk.hippo.reflect(
+        desk.visible(given["memory_ids"], given.get("project")), given["reward"])
     strengths = "".join(f", #{i} strength {s:.2f}" for i, s in done.strengths.items())
     return Answer(done, f"Applied to {done.applied} memories{strengths}.")
 
@@ -7669,6 +7704,8 @@ _SQL_CITED_TURN = _SQL_TURN.replace("t.id = ?", "session_id = ? AND turn_id = ?"
     ORDER BY log_of = 1, t.id LIMIT 1"""
 _SQL_AFTER = f"{SQL_TRACE} WHERE session_id = ? AND scope_id = ? AND id > ? ORDER BY id LIMIT ?"
 _SQL_BEFORE = _SQL_AFTER.replace("id > ?", "id <= ?").replace("BY id", "BY id DESC")
+_SQL_NAME_NOW = """SELECT name FROM scopes WHERE id = coalesce((SELECT scope_id FROM events
+    WHERE seq > :seen AND op = 'rename' AND json_extract(data, '$.old') = :id), :id)"""
 
 
 def tokens_of(text: str) -> int:
@@ -7988,8 +8025,8 @@ class MainContext:
         _whole(max_main_context_tokens, "max_main_context_tokens", 10**9)
         _whole(1 if max_messages is None else max_messages, "max_messages", 10**9)
         scope_key(scope or GLOBAL)
-        self.hippo, self.scope = hippo, clean(scope or GLOBAL)
-        self.core = CoreMemory(hippo, self.scope)
+        self.hippo, self.core = hippo, CoreMemory(hippo, scope or GLOBAL)
+        self._place: tuple[int | None, int, str] = None, 0, "?"     # scope; event, epoch seen then
         named = named_by(session_id or "", "session_id", 200)
         self.session_id = named if named.strip() else hippo.session_id or os.urandom(6).hex()
         self.cap, self.max_messages = max_main_context_tokens, max_messages or math.inf
@@ -8004,6 +8041,16 @@ class MainContext:
         self.refresh()
 
     # --- state ---
+
+    @property
+    def scope(self) -> str:
+        """The name that its project has now."""
+        with (store := self.hippo.store).reading():
+            ident, seen, epoch = self._place
+            if epoch != store.epoch:    # it may have been renamed
+                self.core.scope = store.value(_SQL_NAME_NOW, id=ident, seen=seen) or self.core.scope
+            self._place = store.scope_id(self.core.scope), store.seen, store.epoch
+        return self.core.scope
 
     def _drop(self) -> None:
         self._queue: list[_Turn] = []
@@ -8162,7 +8209,7 @@ class MainContext:
         with self._changing():
             self._state["turns"] += 1
             ident = log_turn(self.hippo, draft._replace(
-                turn_id=draft.turn_id or str(self._state["turns"])))
+                scope=self.scope, turn_id=draft.turn_id or str(self._state["turns"])))
         self.refresh(timeout_s=self.hippo.store.timeout_s)  # the turn is written all the same
         return ident
 
@@ -8392,7 +8439,7 @@ class MainContext:
     # --- external context ---
 
     def _item(self, handle: object) -> Item:
-        return self.hippo.get(handle, scope=self.scope, all_scopes=False)   # type: ignore[arg-type]
+        return self.hippo.get(handle, scope=self.scope)   # type: ignore[arg-type]
 
     def _seen(self, items: Sequence[Item]) -> list[Item]:
         """The items, entered into the ledger of what this session read."""
@@ -8640,7 +8687,7 @@ def context_of(desk: Desk, session_id: str | None = None, *, reads: bool = False
     if clean(session_id or "").strip() or desk.hippo.session_id:
         return MainContext(desk.hippo, session_id, scope=scope, max_main_context_tokens=cap)
     _require(not desk.shared, "session_id is missing: many agents share this server, so name yours")
-    if desk.unnamed is None or desk.unnamed.scope != clean(scope or GLOBAL):
+    if desk.unnamed is None or desk.unnamed.scope != (scope or GLOBAL):
         desk.unnamed = MainContext(desk.hippo, scope=scope, max_main_context_tokens=cap)
         desk.unnamed.kept = False
     context: MainContext = desk.unnamed
@@ -8700,9 +8747,9 @@ TOOLS = (
          "an update of another memory.", "text kind? related_ids? project?", False, _cmd_remember),
     Tool("reflect", "Tell memory what helped: a reward from -1 (misleading) to 1 (useful) for "
          "recalled memories. Those rewarded together are recalled together.",
-         "memory_ids reward", False, _cmd_reflect),
+         "memory_ids reward project?", False, _cmd_reflect),
     Tool("revise", "Replace a memory that is no longer true by its current text; the old one is "
-         "kept as history.", "old_id new_text", False, _cmd_revise),
+         "kept as history.", "old_id new_text project?", False, _cmd_revise),
     Tool("introspect", "What this memory is: store, project, counts, embedder.", "", True,
          _cmd_introspect),
     Tool("dream_log", "What sleep changed: links committed, memories promoted, merges proposed.",
@@ -10762,12 +10809,14 @@ class _Intake:
         """Write a draft, over what its source said before, inside a transaction."""
         if stands := self.standing(draft, old):
             return stands
+        ahead = planned(self.hippo, draft)
         if old is not None and old["valid_to"] is None and not draft.quarantine:
-            when = draft.when if (draft.when or 0.0) > valid_from(old) else None
+            when = draft.when if (draft.when or 0.0) > valid_from(old) and not ahead else None
             result, revised = _revise(self.hippo, old, draft._replace(when=when)), "revised"
             self.held.pop(old["text"], None)
         else:
-            result, revised = keyed(self.hippo, draft), ""
+            result, revised = keyed(self.hippo, draft._replace(
+                key=None if ahead else draft.key)), ""
             if draft.force_new and result.created:
                 self.store.change(result.memory_id, valid_to=max(
                     draft.meta["import"]["until"], draft.when or -math.inf))
@@ -10974,7 +11023,7 @@ class _OwnIntake:
         """A trace's line as a guarded draft, the other columns, and its other wordings."""
         plain: Any = SimpleNamespace(model=lambda: None, session_id=None, turned_off="")
         draft = draft_of(plain, **{name: row[name] for name in _SAID if name in row},
-                         scope=self.scope or row["scope"], when=row.get("valid_from"),
+                         scope=clean(self.scope or row["scope"]), when=row.get("valid_from"),
                          tags=row.get("tags", ()), meta=row.get("meta"))
         told: dict[str, Any] = {name: _whole(row.get(name, value), name, 10**9, 0)
                                 for name, value in _DEFAULTS.items()}
@@ -11063,7 +11112,7 @@ class _OwnIntake:
 
     def add_block(self, row: Mapping[str, Any]) -> Verdict:
         """A block of core memory or a file of the memory tool; where another stands, ours stays."""
-        label, value, place = str(row["label"]), clean(row["value"]), self.scope or row["scope"]
+        label, (value, place) = str(row["label"]), clean([row["value"], self.scope or row["scope"]])
         said, file = f"block {label}", label.startswith(_FILES)
         with self.store.reading():
             old = self.store.value("SELECT value FROM blocks WHERE label = ? AND scope_id = ?",
@@ -11449,7 +11498,7 @@ _SQL_SCOPES = """SELECT s.name, (SELECT coalesce(sum(n), 0) FROM counts WHERE sc
 def rename_project(hippo: Hippocampus, old: str, new: str) -> bool:
     """Give a project another name; where that is another project, merge it into that one (True),
     after a copy.  Aliases, conversations, blocks and votes follow."""
-    store, name = hippo.store, clean(new).strip() if scope_key(new) else ""
+    store, name = hippo.store, storable(new).strip() if scope_key(new) else ""
     _require(GLOBAL not in (scope_key(old), scope_key(new)), "global is no project; move single "
              f"traces there: {shell_line(store.folder, 'move ID --to global')}")
     with hippo.writing():
@@ -11470,7 +11519,7 @@ def rename_project(hippo: Hippocampus, old: str, new: str) -> bool:
         else:
             store.run(_RENAMED, id=source, name=name, key=scope_key(name))
             store.renew()
-        store.event(hippo.clock(), "rename", target if merged else source)
+        store.event(hippo.clock(), "rename", target if merged else source, None, {"old": source})
     return merged
 
 
