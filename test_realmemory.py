@@ -650,6 +650,38 @@ def test_what_was_stored_is_found_by_its_own_words_in_any_spelling(text, cues, h
     assert hippo.get(6).text == text and hippo.check() == []
 
 
+@pytest.mark.parametrize("cue", [
+    "{}-03-09", "{}/3/9", "{}-03-09T10:30", "09.03.{}", "9.3.{}", "March 9, {}", "9 March {}",
+    "9 марта {}", "9 de marzo de {}", "9. März {}", "what is on {}-03-09?"])
+@pytest.mark.parametrize("there, other", [
+    ("on {}-03-09", "on March 5, {}"), ("on March 9, {}", "on {}-03-05"),
+    ("on 09.03.{}", "on 5 марта {}"), ("el 9 de marzo de {}", "on {}-05-09T09:15:00Z"),
+    ("9 марта {}", "9 мая {}"), ("at {}-03-09T10:30:00Z", "on 05.03.{}")])
+def test_a_date_is_found_in_any_notation_before_another_day(cue, there, other, hippo):
+    put(hippo, f"Call with Dave {there.format(2027)}", f"Meeting with Carol {other.format(2027)}",
+        "Crates of oranges arrive by barge")
+    item, *rest = hippo.recall(cue.format(2027), k=3).items
+    assert item.memory_id == 1 and item.confidence > 0.7
+    assert all(other.confidence < 0.5 for other in rest)
+
+
+@pytest.mark.parametrize("month, text", [
+    ("march", "3/25/2027"), ("march", "25-03-2027"), ("march", "2027-03"), ("", "3/4/2027"),
+    ("", "2027-02-45"), ("", "2027-13-01"), ("", "1.2.3"), ("", "2019-20")])
+def test_a_date_in_figures_names_its_month_where_it_can_only_be_one(month, text):
+    assert [term for term in rm.terms(text) if term.isalpha()] == [month] * bool(month)
+
+
+@pytest.mark.parametrize("word", ["각하", "がぎ", "ｶﾞ", "é", "ü"])
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_a_long_run_without_spaces_has_the_same_terms_composed_and_decomposed(word, before):
+    text = "가나"[:before] + word * 1_500
+    composed, decomposed = (unicodedata.normalize(form, text) for form in ("NFC", "NFD"))
+    short = rm.terms(unicodedata.normalize("NFC", "가나"[:before] + word * 9))
+    assert rm.terms(composed) == rm.terms(decomposed)
+    assert word < "\u1000" or set(rm.terms(composed)) == set(short)
+
+
 @pytest.mark.parametrize("signed, other", [
     ("R+", "R"), (".NET", "NET"), ("$TEMP", "temp"), ("@olga", "olga"), ("#17", "17"),
     ("C++", "C"), ("F#", "F"), ("Ada--", "Ada"), ("Canal+", "Canal"), ("~/bin", "bin"),
