@@ -12602,7 +12602,7 @@ def _on_machine(environ: Mapping[str, str]) -> Iterator[Finding]:
     yield Finding("ok", "environment", _pairs(told) or "nothing set")
     cost = tokens_of(to_json(tools_listed())) + tokens_of(server_offer(TOOLS)["instructions"])
     yield _finding("tools", f"{len(TOOLS)} tools and instructions, as they are sent, cost a model "
-                   f"{cost:,} tokens at most, about", (
+                   f"about {cost:,} tokens at most", (
                        cost > TOOL_TOKENS, "note", "shorten their descriptions"))
 
 

@@ -10330,7 +10330,7 @@ def test_the_doctor_counts_of_the_tools_what_a_server_sends(cli, legacy_wire):
                                clientInfo={"name": "t", "version": "1"})
     told = rm.tokens_of(rm.to_json(legacy_wire.legacy("tools/list"))) + rm.tokens_of(
         hello["instructions"])
-    assert f"cost a model {told:,} tokens at most" in told_by(cli)[1]["tools"]["found"]
+    assert f"cost a model about {told:,} tokens at most" in told_by(cli)[1]["tools"]["found"]
 
 
 def test_the_doctor_says_that_it_counts_every_project(hippo, cli):
