@@ -1131,7 +1131,7 @@ class Facts(Record):
     raw: _Words            # tokens as written, without punctuation
     plain: _Words          # the same folded: equal means same
     words: _Words          # the same in one spelling: phrases, quantities, no articles
-    units: frozenset[str]  # content terms, for the overlap
+    units: frozenset[str]  # content terms, for the overlap; a date, address or path is one
     signs: frozenset[str]  # kinds of negations and quantifiers, values of _SIGNS
     lang: str              # whose phrases may move, a key of _LEXICON; "" in code
 
@@ -1154,8 +1154,8 @@ segundos sekunden; 60000 ms: min minute minutes мин минут минуты m
 h hr hour hours ч час часа часов hora horas stunde stunden; 1 day: day days день дня дней dia dias
 tag tage tagen; 7 day: week weeks неделя недели недель semana semanas woche wochen; 1 byte: byte
 bytes; 1000 byte: kb; 1000000 byte: mb megabyte megabytes мб; 1000000000 byte: gb gigabyte gigabytes
-гб; 1 g: g gram grams г; 1000 g: kg kilos кг; 1 pct: % percent процент процентов prozent; 1000: k
-thousand тыс тысяч mil; 1000000: million млн""")
+гб; 1000000000000 byte: tb тб; 1 g: g gram grams г; 1000 g: kg kilos кг; 1 pct: % percent процент
+процентов prozent; 1000: k thousand тыс тысяч mil; 1000000: million млн""")
 # Words and phrases of one meaning; those of none are openers that say nothing.
 _PHRASES = _table("""each: every once_a once_an; each hour: hourly; each day: daily; each week:
 weekly; each month: monthly; каждый: каждую каждое раз_в; каждый час: ежечасно; каждый день:
@@ -1200,6 +1200,17 @@ desactiv; 3: shared public общ; -3: private separate отдельн; 4: open;
 begin; -5: end finish stop; 6: mandator requir обязательн; -6: option необязательн; 7: on; -7: off;
 8: before; -8: after; 9: read; -9: write; 10: encrypt; -10: clear plain""").items()}
 _PREFIXES = "un in im ir non dis des не".split()
+# What a word may be in a text: a value as a number is (a day, a colour, a part of a time; months by
+# _MONTH_STEMS), or the predicate, before which stands what the text is about.
+_ROLES = _table("""value: мая май mayo mai monday tuesday wednesday thursday friday saturday sunday
+понедельник вторник среда четверг пятница суббота воскресенье lunes martes miercoles jueves viernes
+sabado domingo montag dienstag mittwoch donnerstag freitag samstag sonntag red green blue yellow
+black white orange purple pink brown grey gray красный зеленый синий желтый черный белый серый rojo
+verde azul amarillo negro blanco gris rot grun blau gelb schwarz weiss utc gmt cet cest est edt pst
+pdt msk мск am pm; verb: is was were has have had will must can should run live need use listen cost
+take имеет стоит будет работает использует cuesta tiene tienen usa esta estan fue fueron ist sind
+war wird wurde liegt hat haben 是 は が""")
+_JOINED = Regex(r"(?:\w+-)*\w+[./:@]+\w|\d+-\d|[\da-f]{7,}$")   # one value of several terms
 
 _SILENT = frozenset(",.;:!'\"`«»“”„¿¡。、・「」《》")
 _FIXED = frozenset("{ } ( ) [ ] = < > & | * @ # \\ ? ! @.".split())  # where one is, nothing moves
@@ -1231,8 +1242,9 @@ def _plain(every: Sequence[str]) -> list[tuple[str, str]]:
         if token in _SILENT:
             answer = token == "," and found and found[-1][1] in _ANSWERS  # "No, pets are allowed"
             word = "!" if token == "!" else "@." if answer or token in ".;。" else ""
-        elif token == "A" and i and not every[i - 1].isupper():
-            word = "a'"  # "plan A" is not the article
+        elif i and token.isupper() and token != "I" and word in STOP and len(word) == 1 and (
+                not every[i - 1].isupper()):
+            word += "'"  # "plan A" is not the article
         if word:         # a mark without its letter folds to nothing
             found.append((token, word))
     while found and found[-1][0] in _SILENT:
@@ -1254,7 +1266,8 @@ def _quantity(amount: re.Match[str], lang: str) -> str:
 def facts(text: str) -> Facts:
     """The text analysed for any number of comparisons; O(length)."""
     every = tokens(text if text.isascii() else text.translate(_RAISED))
-    units = frozenset(terms(text))
+    units = frozenset(chain.from_iterable(_look_up(token)[
+        :1 if _JOINED.match(token) else None] for token in every)) or frozenset(every)
     if not text.isascii():  # unspaced scripts sign by sign
         every = [part for token in every for part in (token if _RUN.match(token) else (token,))]
     raw, plain = zip(*_plain(every) or [(text, text)], strict=True)
@@ -1331,10 +1344,65 @@ def _denial(left: list[str], right: list[str], signs: frozenset[str]) -> str:
         _side(word) and _side(word) == -_side(other)) or (
         word.endswith(other) and word[:-len(other)] in _PREFIXES) or (
         other.endswith(word) and other[:-len(word)] in _PREFIXES)), "")
+    ours, theirs = ({stem(word) for word in words if len(word) > 1 and word not in _SIGNS}
+                    for words in (left, right))
+    if not opposed and ours - theirs and theirs - ours:     # one says what the other doesn't deny
+        return ""
     if bool(opposed) != ("not" in signs):  # "not disabled" is "enabled"
         return f"opposites: {opposed}" if opposed else "negation differs"
     told = not opposed and (len(signs) > 1 or "only" in signs)
     return f"{' and '.join(sorted(signs))} differs" if told else ""
+
+
+@lru_cache(1)
+def _roles() -> dict[str, str]:
+    """What the words of a stem may be in a text."""
+    return dict.fromkeys(_MONTH_STEMS.values(), "value") | {
+        stem(word): role for word, role in _ROLES.items()}
+
+
+def _role(word: str) -> str:
+    return "verb" if _CHANGES.match(word) else "" if word in _SIGNS and word != "must" else (
+        _roles().get(stem(word), ""))
+
+
+def _subjects(new: Facts, old: Facts) -> Iterator[tuple[_Words, _Words]]:
+    """The words in one place before the predicate that may name what each of two texts is about."""
+    shared = {*map(stem, new.words)} & {*map(stem, old.words)}
+    (ours, told), (theirs, said) = (_heads(known.words, shared) for known in (new, old))
+    for before, after, mine in ours:
+        for left, right, yours in theirs:
+            values = told and said or len(before) == 1 and before == new.words[:1]
+            if (before == left or after == right != ()) and _names(mine, values) and (
+                    _names(yours, values)):
+                yield mine, yours
+
+
+def _heads(words: _Words, shared: Collection[str]
+           ) -> tuple[list[tuple[_Words, _Words, _Words]], bool]:
+    """([(words before, word after, run)] of each run of words that are not `shared`, up to the
+    predicate, whether there is one)."""
+    heads, start = list[tuple[_Words, _Words, _Words]](), 0
+    for i, word in enumerate((*words, "")):
+        verb = i > 0 and _role(word) == "verb"
+        cut = start < i and word[:1].isdigit() and words[i - 1][0].isalpha() and (
+            words[i - 1] not in STOP)                       # "is" was dropped between the two
+        if verb or cut or not word or stem(word) in shared:
+            if start < i:
+                heads.append((words[:start] if cut else words[:start][-1:],
+                              ("is",) if verb else () if cut else words[i:i + 1],
+                              words[start:i]))
+            start = i + (not cut)
+        if verb:
+            return heads, True
+    return heads, False
+
+
+def _names(run: _Words, values: bool) -> bool:
+    """Whether own words name something, as numbers and colours may where `values` do."""
+    return not STOP.issuperset(run) and not any(
+        _SIGNS.get(word, "most") not in ("most", "least") or _role(word) == "verb" or not values
+        and (_role(word) or not word[0].isalpha()) for word in run)
 
 
 def _difference(new: Facts, old: Facts, most: float) -> tuple[str, str]:
@@ -1343,18 +1411,37 @@ def _difference(new: Facts, old: Facts, most: float) -> tuple[str, str]:
     shown = f"{' '.join(left[:5]) or '-'} / {' '.join(right[:5]) or '-'}"
     if most < 0.25:
         return "different", f"little in common: {shown}"
-    ours, theirs = ([word for word in words if not word.isalpha() and word[:1] != "@"]
-                    for words in (left, right))
-    if ours and theirs and most > 0.45:
+    both = len({*new.words} & {*old.words} - STOP)
+    found = _change(left, right, signs, most, both)
+    if found and found[0] == "update" and _valued(left[:1]) and _valued(right[:1]) and (
+            new.words[0] == left[0] and old.words[0] == right[0]):  # what comes first is told about
+        return "similar", f"about another value: {left[0]} / {right[0]}"
+    for mine, yours in _subjects(new, old) if found else ():
+        if _change([word for word in left if word not in mine],
+                   [word for word in right if word not in yours], signs, most, both):
+            return "similar", f"about something else: {' '.join(mine)} / {' '.join(yours)}"
+    return found or (
+        "similar", f"content differs: {shown}" if left or right else "order or case differs")
+
+
+def _valued(words: Sequence[str]) -> list[str]:
+    return [word for word in words if word[:1] != "@" and (
+        not word.isalpha() or _role(word) == "value")]
+
+
+def _change(left: list[str], right: list[str], signs: frozenset[str], most: float, both: int
+            ) -> tuple[str, str] | None:
+    """The update or contradiction that texts with such own words and signs are, if any; both: how
+    many words they share."""
+    ours, theirs = _valued(left), _valued(right)
+    rest = min(len(left) - len(ours), len(right) - len(theirs))
+    if ours and theirs and max(most, both / (both + rest + 1)) > 0.45:
         kind = "number" if all(word[:1].isdigit() for word in ours + theirs) else "value"
-        if new.words[0] in ours and old.words[0] in theirs:  # what comes first is told about
-            return "similar", f"about another {kind}: {new.words[0]} / {old.words[0]}"
         return "update", f"{kind} differs: {' '.join(ours[:5])} / {' '.join(theirs[:5])}"
     if any(map(_CHANGES.match, left + right)):
-        return "update", f"a change: {shown}"
-    if most >= 0.3 and (denial := _denial(left, right, signs)):
-        return "contradiction", denial
-    return "similar", f"content differs: {shown}" if left or right else "order or case differs"
+        return "update", f"a change: {' '.join(left[:5]) or '-'} / {' '.join(right[:5]) or '-'}"
+    denial = most >= 0.3 and _denial(left, right, signs)
+    return ("contradiction", denial) if denial else None
 
 
 def _own(mine: Facts, other: Facts) -> list[str]:
@@ -2158,6 +2245,9 @@ rule es (?:a partir de ahora|de ahora en adelante),? (?:(?:no )?DO_ES|siempre|nu
   |siempre DO_ES\b(?! l[ae] mism[oa]).{3}
   |nunca (?!(?:antes|digas|sabes|puedes|tienes|eres|vas|haces|quieres|dices|vienes|crees|ves
   |entiendes|ganas|llegas|escuchas)\b)\w{2,}[ae]s\b.{3}
+order en (?:always|never|only|don't|do not|prefer|follow|ensure|DO_EN)\b
+order ru (?:всегда|никогда|только|нельзя|не \w+(?:ть|[йи]те?|ь)|DO_RU)\b
+order es (?:siempre|nunca|solo|no \w+|DO_ES)\b
 like en (?:i|we)(?:'d| would)?(?: \w+ly| now)* prefer CLEAR|i(?:'d| would) rather CLEAR
   |i like (?:my|the|your) (?:\w+ ){1,3}(?:short|brief|long|detailed|simple|formal|black|hot|cold)\b
   |(?:i|we)(?: \w+ly| also| just)* (?:(?:don't |do not )?(?:like|love|enjoy)|hate|dislike
@@ -2305,7 +2395,8 @@ def _claim(text: str, *groups: str) -> tuple[str, str, str, str] | None:
     """(group, language, name, text without openers) of what a text claims where it begins."""
     for at in dict.fromkeys((_OPENER.match(text).end(), 0)):
         for group, lang, start in _beginnings():
-            if (not groups or group in groups) and (match := start.match(text, at)):
+            asked = group in groups if groups else group != "order"
+            if asked and (match := start.match(text, at)):
                 named = match.groupdict()
                 return group, lang, named.get("name") or "", named.get("rest") or text[at:]
     return None
@@ -2326,6 +2417,12 @@ def _stated(message: Item) -> Iterator[Proposal]:
                 yield proposal
 
 
+def orders(text: str) -> bool:
+    """Whether a text, no matter whose, begins with an order, or says what must be."""
+    return bool(_claim(text.lstrip("*_`> "), "order", "rule")) or (
+        "must" in facts(text[:400]).signs)
+
+
 def _topic(text: str) -> str | None:
     """What a short wish is about, with its choice left open; None where that is unknown."""
     words = {_AXES.get(word, word) for word in content(text)} - {""}
@@ -2341,7 +2438,7 @@ def same_subject(new: str, old: str) -> bool:
     """Whether two texts, one in a person's own words, share half of what one is about, whoever it
     is that wishes or chooses so."""
     own = [bool(_OWN_WORDS.search(text)) for text in (new, old)]
-    mine, yours = ({_AXES.get(word, word) for word in content(text.split(": ", said)[-1])}
+    mine, yours = ({_AXES.get(word, word) for word in facts(text.split(": ", said)[-1]).units}
                    - _CHOOSING - {"", "-"} for text, said in zip((new, old), own, strict=True))
     return not any(own) or 2 * len(mine & yours) >= (min(len(mine), len(yours)) or 1)
 
@@ -4782,6 +4879,20 @@ def _close_kin(brain: _Brain, vector: tuple[float, bytes],
     return _live(brain.store, best[:brain.config.gate_compare])
 
 
+def _told(draft: Draft, row: sqlite3.Row) -> tuple[str, str, bool]:
+    """A draft's text and a known one, of passages what stands under a heading that both have;
+    whether one file says both."""
+    text, known = draft.text, row["text"]
+    if not draft.origin == row["origin"] == "file" or len(text) + len(known) > LONG_TEXT:
+        return text, known, False
+    head, _, under = text.partition("\n")
+    if under and known.startswith(f"{head}\n"):
+        text, known = under, known[len(head) + 1:]
+    path, place = ((source or "").partition("#L")[0] for source in (
+        draft.source_url, row["source_url"]))
+    return text, known, path == place
+
+
 def neighbours(brain: _Brain, draft: Draft, scope: int) -> list[Neighbour]:
     """The live traces most like a draft, what says most first; near twins are compared in full."""
     config, near = brain.config, list[Neighbour]()
@@ -4802,6 +4913,12 @@ def neighbours(brain: _Brain, draft: Draft, scope: int) -> list[Neighbour]:
     for row, shared in _live_kin(brain, units, draft.words, scopes):
         shared = min(shared, len(units), row["n_words"])  # its other wordings may hold more
         twin, alike = distance(len(units), row["n_words"], shared, spaced=spaced)
+        text, known, one_file = _told(draft, row)
+        if text is not draft.text or not twin and len(text) < 2_000 > len(known) and (
+                _JOINED.search(text) and _JOINED.search(known)):    # a date is several terms
+            mine, other = _known_facts(text), _known_facts(known)
+            shared = len(mine.units & other.units)
+            twin, alike = distance(len(mine.units), len(other.units), shared, spaced=spaced)
         if not twin and alike < config.gate_link:
             continue
         said = Comparison("similar", alike, f"{shared} of {len(units)} words are shared")
@@ -4810,16 +4927,17 @@ def neighbours(brain: _Brain, draft: Draft, scope: int) -> list[Neighbour]:
             if fold(draft.text) == fold(row["text"]):
                 said = Comparison("same", 1.0, "same text")
         elif twin or len(units) <= 30:
-            mine, other = _known_facts(draft.text), _known_facts(row["text"])
+            mine, other = _known_facts(text), _known_facts(known)
             said = compare(mine, other) if twin else said
-            if _ORDER[said.relation] == 1 and not same_subject(draft.text, row["text"]):
-                said = said._replace(relation="similar", reason="about something else")
+            if _ORDER[said.relation] == 1 and (one_file or not same_subject(text, known)):
+                said = said._replace(relation="similar", reason="one file says both" if (
+                    one_file) else "about something else")
             reworded = said.relation == "similar" and same_claim(mine, other)
         add(row, said, shared,
             reworded or said.relation == "same" and row["speaker"] == draft.speaker)
-    known = {n.row["id"] for n in near}
+    seen = {n.row["id"] for n in near}
     for row, closeness in _close_kin(brain, draft.vector, scopes) if draft.vector else ():
-        if row["id"] not in known:  # the same in other words, or in another language
+        if row["id"] not in seen:  # the same in other words, or in another language
             add(row, Comparison("similar", round(closeness, 3), "close in meaning by the model"),
                 0, False)
     near.sort(key=lambda n: (_ORDER[n.comparison.relation], -n.comparison.overlap))
@@ -10803,16 +10921,18 @@ def passages(text: str, *, small: bool = False, marked: bool = True
         code, size = code ^ line.lstrip().startswith("```"), size + len(line)
 
 
-def _prose(source: Source, *tags: str, small: bool = True, marked: bool = True
-           ) -> Iterator[tuple[str, Any]]:
-    """Passages with citations, but for signs alone ("```", "---").  What basic-memory writes,
-    "- [fact] text #tag (context)" and "- relation [[Target]]", is taken apart."""
+def _prose(source: Source, *tags: str, small: bool = True, marked: bool = True,
+           rules: bool = False) -> Iterator[tuple[str, Any]]:
+    """Passages with citations, but for signs alone ("```", "---"): episodes, or the facts and
+    `rules` of instructions.  What basic-memory writes, "- [fact] text #tag (context)" and
+    "- relation [[Target]]", is taken apart."""
     front, body = source.front() if marked else ({}, source.text)
     title, common = front.get("title", ""), (*tags, *re.findall(r"[\w/-]+", front.get("tags", "")))
     for first, last, above, text in passages(body, small=small, marked=marked):
         if not re.search(r"\w|[^\x00-\x7f]", text):
             continue
         own, about = common, dict[str, object]()
+        kind = "episodic" if not rules else "procedural" if orders(text) else "semantic"
         if title and (seen := _OBSERVED.fullmatch(text)):
             about, text = {"category": seen[1], "context": seen[4]}, f"{title}: {seen[2]}"
             own = (*common, *re.findall(r"(?<=#)[\w/-]+", seen[3]))
@@ -10822,6 +10942,7 @@ def _prose(source: Source, *tags: str, small: bool = True, marked: bool = True
             text = f"{above or title}\n{text}"
         yield one_line(text, 60), {
             "text": _WIKI.sub(r"\1", text) if title else text, "tags": own, "about": about,
+            "kind": kind,
             "source_url": f"file:{os.path.abspath(source.path)}#L{first}-L{last}"}
 
 
@@ -10975,7 +11096,8 @@ class _Intake:
             old, words = stay.get(draft.text), {*draft.words}
             if old is not None:
                 self.store.change(old["id"], source_url=draft.source_url,
-                                  source_hash=draft.source_hash)
+                                  source_hash=draft.source_hash,
+                                  kind=max(old["kind"], draft.kind, key=KINDS.index))
             elif draft.text not in self.held and not self.passed_by(draft):
                 alike = max(islice(gone.values(), ALIKE_TRIED), default=None,
                             key=lambda one: len(words & one[1]))
@@ -11474,7 +11596,8 @@ def _ends(source: Source, *endings: str) -> bool:
     return bool(source.text.strip()) and source.path.lower().endswith(endings)
 
 
-_REFERENCE = ("claude.md", "claude.local.md", "agents.md", "agent.md", "gemini.md")
+_REFERENCE = ("claude.md", "claude.local.md", "agents.md", "agent.md", "gemini.md", ".cursorrules",
+              ".windsurfrules", ".clinerules", "copilot-instructions.md")
 FORMATS = {                         # the first that fits is taken
     "realmemory": Format(
         lambda s: s.first().get("type") == "realmemory", take=_take_own, write=_write_own),
@@ -11493,7 +11616,7 @@ FORMATS = {                         # the first that fits is taken
         os.path.join(os.path.dirname(s.path), "MEMORY.md")) and "description" in s.front()[0],
                      _claude, None, write=_write_claude),
     "agents": Format(lambda s: os.path.basename(s.path).lower() in _REFERENCE and s.text,
-                     lambda s: _prose(s, "reference"), None),
+                     lambda s: _prose(s, "reference", rules=True), None),
     "basic-memory": Format(lambda s: _ends(s, ".md") and "permalink" in s.front()[0], _prose, None),
     "markdown": Format(lambda s: _ends(s, *_MARKDOWN), _prose, None),
     "text": Format(lambda s: _ends(s, ".txt", ".text"), lambda s: _prose(s, marked=False), None),

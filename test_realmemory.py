@@ -1362,6 +1362,56 @@ def test_a_value_at_the_start_names_another_thing_and_elsewhere_a_new_value():
     assert _relation("A wet fuse means ERR-12", "A wet fuse means ERR-21") == "update"
 
 
+@pytest.mark.parametrize("a, b", [
+    ("The regatta is set for 2031-06-28", "The regatta is set for 2032-07-15"),
+    ("Регата назначена на 28.06.2031", "Регата назначена на 15.07.2032"),
+    ("La regata es el 28/06/2031", "La regata es el 15/07/2032"),
+    ("The gate opens 2031-06-28T10:00:00Z", "The gate opens 2032-07-15T11:30:00+02:00"),
+    ("The pilot exam is on 5 June", "The pilot exam is on 9 July"),
+    ("The mooring fee is due on Friday", "The mooring fee is due on Monday"),
+    ("The buoy is painted red", "The buoy is painted green"),
+    ("The briefing is at 10:00 UTC", "The briefing is at 16:30 CET"),
+    ("The chart server is at 10.0.0.1", "The chart server is at 192.168.7.44"),
+    ("The chart server is at 2001:db8::1", "The chart server is at fe80::7:2"),
+    ("Tide tables are at https://tides.example/v1/north", "Tide tables are at https://sea.example"),
+    ("Write to the mate at mate@tug.example", "Write to the mate at jo.roe@mail.pier.example.org"),
+    ("We pin libtide v1.2.3", "We pin libtide v2.0.0"),
+    ("The log disk has 500 GB", "The log disk has 2 TB"),
+    ("The crane image is crane:20.1.1-slim", "The crane image is crane:22.3.0-full"),
+    ("The berth costs $10.50", "The berth costs $12.75"), ("The tax is 19%", "The tax is 21%"),
+    ("The winch is at kestrel-1 with 4 drums", "The winch is at kestrel-4 with 8 drums")])
+def test_a_changed_value_of_any_shape_is_found_as_an_update(a, b, hippo):
+    [first], decision = put(hippo, a), hippo.remember(b).decision
+    assert decision.relation == "update", decision.reason
+    assert decision.related_ids == (first,)
+
+
+@pytest.mark.parametrize("a, b", [
+    ("north pump is at 10.0.0.1", "south pump is at 10.0.0.2"),
+    ("Berth A has 10 rings", "Berth B has 12 rings"),
+    ("Crane 12 has 4 hooks", "Crane 13 has 6 hooks"),
+    ("Run 41: tide 210 cm", "Run 42: tide 190 cm"),
+    ("The fee of tug Ada is 10", "The fee of tug Bea is 12"),
+    ("The Bergen pier opens at 9:00", "The Oslo pier opens at 10:00"),
+    ("The red crew has 5 rowers", "The blue crew has 7 rowers"),
+    ("There are 10 rings at berth A", "There are 12 rings at berth B"),
+    ("Max draught is 200 cm", "Min draught is 20 cm"),
+    ("Насос север на 10.0.0.1", "Насос юг на 10.0.0.2"),
+    ("Причал А на 10 мест", "Причал Б на 12 мест"),
+    ("La grúa roja tiene 10 ganchos", "La grúa grande tiene 12 ganchos"),
+    ("Der Kran Nord hat 10 Haken", "Der Kran Ost hat 12 Haken"),
+    ("The east buoy lies in Oslo", "The west buoy moved to Oslo"),
+    ("north pump is enabled", "south pump is disabled"),
+    ("The winch is shared between crews", "The crane is not shared between crews"),
+    ("The pump is not serviced", "The pump is Norwegian"),
+    ("Ada: rows at dawn", "Ada: never eats fish")])
+def test_texts_about_different_things_are_no_update_or_denial_of_each_other(a, b, hippo):
+    put(hippo, a, b)
+    assert _relation(a, b) in ("similar", "different")
+    assert not any(why.startswith("may ") for text in (a, b)
+                   for item in hippo.recall(text).items for why in item.why)
+
+
 @given(anything, anything)
 def test_comparing_any_two_texts_gives_a_relation_an_overlap_and_a_reason(a, b):
     found = rm.compare(rm.facts(a), rm.facts(b))
@@ -10800,6 +10850,31 @@ def test_each_format_is_recognised_read_and_never_taken_in_twice(name, hippo, tm
     before = exported(hippo)
     assert set(taken(hippo, path, scope="yard")) <= {"known", "skipped"}
     assert exported(hippo) == before and hippo.check() == []
+
+
+@pytest.mark.parametrize("name", ["AGENTS.md", "CLAUDE.md", ".cursorrules"])
+def test_the_lines_of_an_instructions_file_are_rules_and_facts_that_dispute_nothing(
+        name, hippo, tmp_path):
+    lines = {"Never push to main directly": "procedural", "The DB is Postgres": "semantic",
+             "**Always** sign the log": "procedural", "Port 8080 is the tide server": "semantic",
+             "Port 8081 is the chart server": "semantic", "Use tabs": "procedural",
+             "Reviews must name a mate": "procedural", "Retries: 3": "semantic"}
+    path = file_of(tmp_path, name, "# Rules\n\n" + "".join(f"- {line}\n" for line in lines))
+    assert taken(hippo, path) == {"create": 8}
+    assert {item.text: item.kind for item in hippo.traces()} == {
+        f"Rules\n{line}": kind for line, kind in lines.items()}
+    assert "Never push" not in hippo.brief() and "The DB is Postgres" in hippo.brief()
+    assert not hippo.store.rows("SELECT 1 FROM links WHERE kind IN ('update', 'contradiction')")
+    [item] = hippo.recall("push to main", k=1).items
+    assert item.text == "Rules\nNever push to main directly" and "outdated" not in str(item.why)
+
+
+def test_passages_are_not_taken_for_one_another_by_a_heading_of_two_files(hippo, tmp_path):
+    for name, line in (("a.md", "Never push to main"), ("b.md", "The DB is Postgres")):
+        taken(hippo, file_of(tmp_path, name, f"# Harbour rules\n\n- {line}\n"))
+    taken(hippo, file_of(tmp_path, "c.md", "# Harbour rules\n\n- The DB is now SQLite\n"))
+    links = hippo.store.rows("SELECT src, dst, kind FROM links WHERE kind <> 'similar'")
+    assert [tuple(link) for link in links] == [(3, 2, "update")]
 
 
 def test_intervals_tags_kinds_and_times_come_along(hippo, tmp_path):
