@@ -10492,7 +10492,7 @@ def report_page(hippo: Hippocampus, scope: str | None = None, *, all_scopes: boo
     sleeps = [dict(islice(row.items(), 3),      # id, day, what, counts
                    changes=_pairs(dict(islice(row.items(), 3, None))) or "nothing")
               for row in reversed(report["sleeps"])]
-    cards.append(_card("Sleeps", "What consolidation changed; realmemory undo ID takes one back.",
+    cards.append(_card("Sleeps", "What consolidation changed; the command undo ID takes one back.",
                        _grid(sleeps)))
     cards += [_card(_TABLES[key][0], note, _grid(report[key])) for key, note in (
         ("reinforced", "Said or rewarded again and again."),
