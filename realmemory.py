@@ -4524,7 +4524,6 @@ def named_by(value: object, name: str, most: int = 2_000) -> str:
 
 def brain_folder(path: str, namespace: str | None) -> str:
     """The folder of a brain; a namespace is a folder of its own that no name can leave."""
-    _require(path != "", "path='' is empty; give the folder of a store, like ~/.realmemory")
     try:
         path = os.path.abspath(os.path.expanduser(path))
     except OSError as error:
@@ -10682,7 +10681,7 @@ def report_page(hippo: Hippocampus, scope: str | None = None, *, all_scopes: boo
     sleeps = [dict(islice(row.items(), 3),      # id, day, what, counts
                    changes=_pairs(dict(islice(row.items(), 3, None))) or "nothing")
               for row in reversed(report["sleeps"])]
-    cards.append(_card("Sleeps", "What consolidation changed; realmemory undo ID takes one back.",
+    cards.append(_card("Sleeps", "What consolidation changed; the command undo ID takes one back.",
                        _grid(sleeps)))
     cards += [_card(_TABLES[key][0], note, _grid(report[key])) for key, note in (
         ("reinforced", "Said or rewarded again and again."),
@@ -12483,6 +12482,8 @@ def _planned(path: str, client: str, edits: Sequence[_Edit], notes: dict[str, An
                  "the edit could not be proved to change nothing else")
     elif before is not None and not by:             # no other client shares the file
         after = unwired(before, edits, memo)
+    _require(before in (None, after) or os.access(os.path.dirname(path), os.W_OK),
+             "nothing can be written in its folder")
     memo["by"] = by
     return before, after
 
@@ -12552,19 +12553,12 @@ def wire(client: str, scope: str, folder: str, brain: str, *, out: bool = False,
         if not out:         # the notes come first and go last, so that a kill leaves a way back
             record()
         for path, before, after in plan:
-            try:
-                if before != after:
-                    _write_text(path, before, after, notes[path]["dirs"])
-            except (OSError, StoreError) as error:
-                if not out:
-                    raise
-                left[path] = str(error)
-                notes[path]["by"].append(client)
+            if before != after:
+                _write_text(path, before, after, notes[path]["dirs"])
         if out:
             record()
     if left:
-        raise _refused(files, left, out, [row["file"] for row in done if row["did"] != "none"
-                                          and row["file"] not in left])
+        raise _refused(files, left, out, [row["file"] for row in done if row["did"] != "none"])
     return done
 
 
@@ -13117,7 +13111,8 @@ def _written(path: str, text: str) -> str:
 def _folder(options: Any) -> str:
     """The folder of the brain that the options name."""
     home = os.environ.get("REALMEMORY_HOME") or os.path.join("~", ".realmemory")
-    folder = brain_folder(home if options.path is None else options.path, options.namespace)
+    asked = home if options.path is None else path_given(options.path)
+    folder = brain_folder(asked, options.namespace)
     _require(os.path.isdir(folder) or not os.path.exists(folder),
              f"--path {folder!r} is a file; it names a folder")
     return folder

@@ -1026,7 +1026,8 @@ def test_vectors_owed_are_made_later_and_a_store_moves_there_and_back(minilm, al
     assert have(True)("reembed").out.endswith("; 1 vectors made\n")
     found = run("recall", "dogs they love", "--min-confidence", "0", "-k", "1")
     assert "puppies" in found.out and found.err == ""
-    assert "realmemory reembed" in run("recall", "dogs", "--embedder", "hashing", code=1).err
+    assert f"{rm.shell_line(str(alone), 'reembed')[:-1]}" in run(
+        "recall", "dogs", "--embedder", "hashing", code=1).err
     assert "hashing-" in run("reembed", "--embedder", "hashing").out
     with sound(alone) as hippo:
         assert hippo.store.rows("SELECT count(*) FROM vectors")[0][0] == 0
@@ -3481,12 +3482,26 @@ def test_an_empty_file_a_missing_parent_and_an_odd_name_become_stores(tmp_path):
 
 
 @pytest.mark.parametrize("words", ["recall x", "backup", "introspect", "scopes", "export", "hooks",
-                                   "reembed", "list", "check"])
-@pytest.mark.parametrize("where", ["--path", "--namespace"])
-def test_a_mistyped_place_is_said_and_no_store_is_made_there(words, where, tmp_path, cli):
-    ran = cli(*words.split(), where, tmp_path / "typo" if where == "--path" else "typo")
+                                   "reembed", "list", "check", "show 1", "report", "dream-log"])
+@pytest.mark.parametrize("where", ["--path", "--namespace", None])
+def test_a_command_that_reads_says_that_there_is_no_store_and_makes_none(words, where, tmp_path,
+                                                                         cli):
+    ran = cli(*words.split(), *(
+        [where, tmp_path / "typo" if where == "--path" else "typo"] if where else []))
     assert (ran.code, ran.out) == (1, "") and "there is no store" in ran.err
     assert not list(tmp_path.rglob("memory.db"))
+
+
+def test_hooks_are_turned_off_before_there_is_a_store(cli, alone):
+    assert cli("hooks", "off").code == 0 and (alone / "memory.db").exists()
+    assert "hooks are off" in cli("hooks").out
+
+
+def test_an_empty_path_is_refused_and_not_taken_for_the_folder_one_stands_in(
+        cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    ran = cli("remember", "Rye is sown late", "--path", "")
+    assert ran.code == 1 and "path='' names no" in ran.err and not (tmp_path / "memory.db").exists()
 
 
 @pytest.mark.parametrize("obstacle", ["a file", "a folder", "a dangling link"])
@@ -3541,7 +3556,7 @@ def test_a_lost_store_beside_its_copies_is_refused_and_had_back(how, left, tmp_p
                   "hook start --strict", "report", "backup"):
         ran = cli(*words.split(), *at)
         assert (ran.code, ran.out) == (1, "") and f"is {how}, but" in ran.err, words
-        assert f"`realmemory --path '{folder}' {way}" in ran.err, words
+        assert rm.shell_line(str(folder), way)[:-1] in ran.err, words
     code, rows = told_by(cli, *at)
     assert code == 1 and rows["store"]["state"] == "problem" and way in rows["store"]["todo"]
     hook = python("hook", "start", *at, stdin=b"{}")
@@ -5333,11 +5348,30 @@ def test_a_revision_keeps_pin_strength_scope_kind_and_tags(hippo):
     assert new.retention == hippo.get(old).retention > 0.7 and not hippo.get(old).pinned
 
 
-@pytest.mark.parametrize("spelled", ["[1, 2]", "1,2", ["1", "#2"], (1.0, 2), [2, 1, 1, 2]])
+@pytest.mark.parametrize("spelled", ["[1, 2]", "1,2", ["1", "#2"], (1.0, 2), [2, 1, 1, 2], ["#1,2"],
+                                     ["1, #2", 2], "#1 #2"])
 def test_ids_are_understood_however_a_client_spells_them_and_count_once(spelled, hippo):
     a, b = put(hippo, "Grain is weighed twice", "Ropes are coiled clockwise")
     assert hippo.reflect([], 1).applied == 0 and hippo.reflect(spelled, 0.5).applied == 2
     assert hippo.get(a).retention == hippo.get(b).retention > 0.7
+
+
+def test_ids_are_taken_alike_by_every_command(hippo, cli):
+    put(hippo, "Grain is weighed twice", "Ropes are coiled clockwise")
+    assert cli("reflect", "#1,2", "--reward", "1", "--json").json()["applied"] == 2
+    assert "#1 " in cli("list", "--before", "#2").out and "Ropes" in cli("show", "#2").out
+    ran = cli("reflect", "#1,x", "--reward", "1")
+    assert ran.code == 1 and "'x' is not an id" in ran.err
+
+
+def test_a_trace_that_holds_no_more_is_not_pinned_and_the_refusal_names_the_newest(hippo, cli):
+    old, = put(hippo, "The ferry leaves at nine")
+    new = hippo.revise(old, "The ferry leaves at ten").memory_id
+    newest = hippo.revise(new, "The ferry leaves at noon").memory_id
+    ran = cli("pin", old)
+    assert ran.code == 1 and f"#{old} is superseded by #{newest}: pin that" in ran.err
+    assert not hippo.get(old).pinned and cli("pin", old, "--off").code == 0
+    assert cli("pin", newest).code == 0
 
 
 def test_a_negative_reward_weakens_without_touching_the_clock(hippo, clock):
@@ -6041,7 +6075,7 @@ def test_what_stands_in_the_wal_for_a_reader_is_erased_by_the_next_sleep(hippo, 
     reader.execute("BEGIN")
     reader.execute("SELECT count(*) FROM traces").fetchall()
     told = hippo.forget(gone)
-    assert told.wal == "pending" and "realmemory sleep" in told.notes[-1]
+    assert told.wal == "pending" and rm.shell_line(str(alone), "sleep") in told.notes[-1]
     assert "Quillfeather" in reader.execute("SELECT text FROM traces").fetchone()[0]
     reader.close()
     other.consolidate()
@@ -8922,7 +8956,8 @@ def one_line_where_garbage(given_, err):
     """Whether a hook's stderr tells of what was piped in, without quoting it, or is empty."""
     fine = given_ in ("nothing", "a BOM", "UTF-16", "wrong types")
     return err == "" if fine else re.fullmatch(
-        r"realmemory: stdin was no JSON object \([\d,]+ bytes\); [\w ]+\n", err) is not None
+        r"realmemory: (brief|sleep|hook \w+ of [\w-]+): stdin was no JSON object \([\d,]+ bytes\), "
+        r"it went on without; look at what\S* runs it( in /\S+/settings\.json)?\n", err) is not None
 
 
 @pytest.mark.parametrize("given_", HOOK_INPUTS)
@@ -8980,7 +9015,7 @@ def test_a_hook_reads_its_folder_and_never_waits_for_an_open_pipe(hippo, tmp_pat
 
 def test_every_command_that_is_named_as_a_way_out_names_its_store():
     source = MODULE.read_text(encoding="utf-8")
-    assert re.findall(r"`realmemory (?!\{f'--path)[^`]*", source) == []
+    assert re.findall(r"`realmemory [^`]*", source) == []
 
 
 @pytest.mark.parametrize("line", ["serve", "hook stop --strict", "hook start --strict", "sleep",
@@ -9721,6 +9756,21 @@ def test_a_prompt_brings_what_is_known_once_into_a_context_and_else_nothing(hipp
     assert PORT in context_in(fire("start", session="third", source="compact"))
 
 
+@pytest.mark.parametrize("told, again", [
+    (["compact", "start compact"], True), (["start compact"], True), (["start clear"], True),
+    (["start startup"], True), (["start resume"], False), (["stop"], False)])
+def test_what_was_shown_is_shown_again_once_the_context_is_empty(told, again, hippo, alone, fire):
+    put(hippo, PORT, kind="semantic")
+    put(hippo, *(f"Rule {n}: {word * 90}" for n, word in enumerate("abcdefghijklmnopqrstuvwxyz")),
+        kind="procedural", scope="global")                      # the brief has no room for it
+    assert PORT in context_in(fire("prompt", prompt=ASKING))
+    for event, *source in map(str.split, told):
+        assert PORT not in context_in(fire(event, source="".join(source)))
+    assert (PORT in context_in(fire("prompt", prompt=ASKING))) == again     # within ten seconds
+    fire("stop", last_assistant_message="As #1 says")
+    assert [used for ident, used in ledger(alone) if ident == 1] == [1] * (1 + again)
+
+
 def test_a_prompt_brings_no_untrusted_trace_and_no_more_than_its_budget(hippo, alone, fire):
     put(hippo, *(f"The staging database {word} replica listens on port 54{i}, always so"
                  for i, word in enumerate("red blue green white black".split())), kind="semantic")
@@ -9781,6 +9831,18 @@ def test_an_event_exits_zero_and_quietly_whatever_is_piped_in(event, given_, hip
     ran = python("hook", event, stdin=HOOK_INPUTS[given_], timeout=10)
     assert ran.code == 0 and one_line_where_garbage(given_, ran.err)
     assert ("5433" in ran.out) == (event == "start")
+
+
+@pytest.mark.parametrize("line", ["brief", "sleep", "hook prompt --client gemini"])
+def test_what_is_no_json_is_a_failure_where_asked_and_the_doctor_says_where_to_look(line, hippo,
+                                                                                   cli, alone):
+    put(hippo, PORT, kind="semantic")
+    assert python(*line.split(), stdin=b"{bad").code == 0
+    assert python(*line.split(), "--strict", stdin=b"{bad").code == 1
+    assert python(*line.split(), "--strict", stdin=b"{}").code == 0
+    found = told_by(cli)[1]["hooks"]["found"]
+    assert found.startswith("2 failed") and "(4 bytes)" in found and "look at what" in found
+    assert (".gemini/settings.json" in found and "of gemini" in found) == ("hook" in line)
 
 
 def test_a_session_starts_with_its_brief_though_the_store_is_locked(hippo, alone, fire, capsys):
@@ -10371,8 +10433,26 @@ def test_the_doctor_reads_an_older_store_without_moving_it(hippo, alone, cli):
 @pytest.mark.parametrize("folder", ["/a/b-1.c", "/my store", "/it's $HOME/`x`", "/тест", "/a\nb"])
 def test_a_remedy_names_the_store_as_a_shell_takes_it(folder, alone):
     words = shlex.split(rm.shell_line(folder, "check --repair").strip("`"))
-    assert words == ["realmemory", "--path", folder, "check", "--repair"]
-    assert rm.shell_line(str(alone), "check") == "`realmemory check`"
+    assert words == ["python3", str(MODULE), "--path", folder, "check", "--repair"]
+    assert rm.shell_line(str(alone), "check") == f"`{shlex.join(words[:2])} check`"
+
+
+@pytest.mark.parametrize("started, said", [
+    ("/usr/bin/realmemory", "realmemory"), (r"realmemory.exe", "realmemory"), ("-c", None),
+    ("/else/realmemory.py", None), (None, None)])
+def test_a_remedy_begins_as_the_program_was_started(started, said, alone, monkeypatch):
+    monkeypatch.setattr(sys, "argv", [started] if started else [])
+    said = said or f"python3 {shlex.quote(str(MODULE))}"
+    assert rm.shell_line(str(alone), "check") == f"`{said} check`"
+
+
+def test_a_remedy_of_a_copied_file_runs_as_it_is_pasted(tmp_path):
+    copied = Path(shutil.copy(MODULE, tmp_path / "it's mine.py"))
+    ran = subprocess.run([sys.executable, "-I", str(copied), "list", "--path", tmp_path / "none"],
+                         capture_output=True, text=True, timeout=30)
+    line = re.search("`([^`]*)`", ran.stderr)[1].replace("python3", sys.executable, 1)
+    assert subprocess.run(["sh", "-c", f"{line} 'Rye is sown late'"], timeout=30).returncode == 0
+    assert (tmp_path / "none/memory.db").exists()
 
 
 def test_the_doctor_counts_of_the_tools_what_a_server_sends(cli, legacy_wire):
@@ -11245,8 +11325,9 @@ def test_import_and_export_on_the_command_line(cli, tmp_path, alone):
     path = file_of(tmp_path, "notes.txt", "Oak is hard\nElm is tough\n")
     asked = cli("import", path, "--project", "yard")
     assert asked.code == 1 and "create" in asked.out and "--yes" in asked.out
-    assert cli("import", path, "--dry-run").code == 0
-    assert sql(alone, "SELECT count(*) FROM traces") == [(0,)]
+    assert cli("import", path, "--dry-run").code == 0 and not alone.exists()
+    bad = cli("import", file_of(tmp_path, "bad.jsonl", '{"a": \n7\n'), "--yes")
+    assert bad.code == 1 and "skipped" in bad.out
     done = cli("import", path, "--project", "yard", "--yes")
     assert (done.code, done.err) == (0, "") and "2 create" in done.out
     assert cli("import", path, "--yes", "--project", "yard", "--json").json()["counts"] == {
@@ -14055,6 +14136,41 @@ def test_uninstall_gives_any_configuration_back_byte_for_byte(machine, client, s
     assert wired > 0.8 * CONFIGURATIONS
 
 
+def parts(pasted):
+    """What is to be pasted into each file."""
+    found = re.split(r"^(/\S+):\n", pasted, flags=re.M)
+    return dict(zip(found[1::2], found[2::2], strict=True))
+
+
+@pytest.mark.parametrize("bad", ["settings.json", "../.claude.json", "skills/realmemory/SKILL.md"])
+def test_a_file_that_can_not_be_read_keeps_nothing_else_from_being_taken_out(bad, machine, tmp_path,
+                                                                            cli):
+    machine.wire("claude-code")
+    bad = (machine.home / ".claude" / bad).resolve()
+    sound = bad.read_text()
+    bad.write_text("{" if bad.suffix == ".json" else "mine")
+    with pytest.raises(rm.InvalidInput, match="left as it is") as refused:
+        machine.wire("claude-code", out=True)
+    said, pasted = refused.value.args
+    assert [*parts(pasted)] == [str(bad)] and said.count(str(bad)) == 1
+    left = {path for path, text in files_below(machine.home).items() if text and b"sys.exit" in text
+            or text and b'"realmemory"' in text or path.name == "SKILL.md"}
+    assert left <= {bad} and said.startswith("taken out of ") and said.count(", ") >= 1
+    bad.write_text(sound)
+    machine.wire("claude-code", out=True)
+    assert not [path for path, text in files_below(machine.home).items() if text is not None]
+    assert not (tmp_path / "notes/clients.json").exists()
+
+
+def test_a_folder_that_can_not_be_written_is_told_before_anything_is_done(machine, monkeypatch):
+    machine.wire("codex")
+    before, can = files_below(machine.place), os.access
+    monkeypatch.setattr(os, "access", lambda path, how: can(path, how) and "codex" not in str(path))
+    with pytest.raises(rm.InvalidInput, match="nothing can be written in its folder"):
+        machine.wire("codex", out=True)
+    assert files_below(machine.place) == before
+
+
 def test_an_unreadable_file_is_refused_and_every_file_left_alone(machine):
     for path, text in ((machine.home / ".claude/settings.json", '{"hooks": '),
                        (machine.home / ".claude/settings.json", '["a list"]'),
@@ -14070,8 +14186,8 @@ def test_an_unreadable_file_is_refused_and_every_file_left_alone(machine):
             with pytest.raises(rm.InvalidInput, match=re.escape(str(path))) as refused:
                 machine.wire("claude-code", out=out)
             said, pasted = refused.value.args
-            assert said.endswith(todo)
-            path.write_text(pasted)         # what it shows is the file as it should be
+            assert said.endswith(todo) and len(parts(pasted)) == (1 if out else 3)
+            path.write_text(parts(pasted)[str(path)])   # what it shows is the file as it should be
             row, = (row for row in machine.wire("claude-code", dry_run=True)
                     if row["file"] == str(path))
             assert row["did"] == "none"
@@ -14159,7 +14275,8 @@ def test_a_block_whose_end_or_begin_is_gone_is_refused_with_what_to_do(machine, 
     for out in (False, True):
         with pytest.raises(rm.InvalidInput, match="put back the line that is missing"):
             machine.wire("codex", out=out)
-        assert files_below(machine.place) == before
+        assert out or files_below(machine.place) == before
+        assert path.read_bytes() == before[path]
 
 
 def test_installs_at_the_same_time_all_stay_in_the_record(machine, tmp_path):
@@ -14266,9 +14383,11 @@ def test_install_shows_what_it_would_do_and_what_it_found(machine, cli, monkeypa
     (machine.home / ".claude.json").write_text("{")
     for name, todo in (("install", "or add by hand"), ("uninstall", "or take out by hand")):
         refused = cli(name, "claude-code")
-        pasted, _, said = refused.err.partition("realmemory: ")
+        pasted, _, said = refused.err.rpartition("\nrealmemory: ")
         assert refused.code == 1 and f"{todo} what stands above" in said
-        assert json.loads(pasted)["mcpServers"]["realmemory"]["args"][1] == "serve"
+        told = parts(pasted)[str(machine.home / ".claude.json")]
+        assert json.loads(told)["mcpServers"]["realmemory"]["args"][1] == "serve"
+        assert len(parts(pasted)) == (3 if name == "install" else 1)
 
 
 def test_a_namespace_is_wired_as_the_brain_it_is(machine, cli, monkeypatch):
@@ -14294,6 +14413,42 @@ def test_a_registered_hook_runs_as_it_stands(machine):
     code = argv[argv.index("-c") + 1].replace("realmemory.main()", "realmemory.__version__")
     done = subprocess.run([*argv[:3], "-c", code], capture_output=True, cwd=machine.project)
     assert done.stderr.decode().strip() == rm.__version__
+
+
+COPIES = {"claude-code": ".claude/settings.json", "zcode": ".zcode/cli/config.json",
+          "cursor": ".cursor/hooks.json", "opencode": None, "codex": ".codex/hooks.json"}
+
+
+@pytest.mark.parametrize("client", COPIES)
+def test_a_registered_hook_whose_file_is_gone_ends_well_and_the_doctor_names_it(client, machine,
+                                                                               cli, monkeypatch):
+    copied = Path(shutil.copy(MODULE, machine.place / "realmemory.py"))
+    assert subprocess.run([sys.executable, str(copied), "install", client], cwd=machine.project,
+                          timeout=30).returncode == 0
+    copied.unlink()
+    if file := COPIES[client]:
+        hooks = json.loads((machine.home / file).read_text())["hooks"]
+        hook = next(iter(hooks.get("events", hooks).values()))[0]
+        hook = hook.get("hooks", [hook])[0]
+        ran = subprocess.run(
+            [hook["command"], *hook["args"]] if "args" in hook else hook["command"],
+            shell="args" not in hook, input=b"{}", capture_output=True, timeout=30)
+        assert (ran.returncode, ran.stdout) == (0, b"") and ran.stderr.count(b"\n") == 1
+        assert str(copied).encode() in ran.stderr and b"install" in ran.stderr
+    monkeypatch.chdir(machine.project)
+    code, rows = told_by(cli)
+    row = rows[rm.CLIENTS[client].title]
+    assert (code, row["state"]) == (1, "problem") and f"{copied} is gone" in row["found"]
+    assert f"install {client}" in row["todo"]
+
+
+def test_a_client_is_not_wired_in_part_by_a_file_that_it_shares(machine):
+    machine.wire("codex", "project")
+    told = {row["client"]: row["project"] for row in rm.client_states(str(machine.project))}
+    assert told == {**dict.fromkeys(rm.CLIENTS, "not wired"), "codex": "wired"}
+    (machine.project / "AGENTS.md").unlink()
+    told = {row["client"]: row["project"] for row in rm.client_states(str(machine.project))}
+    assert told["codex"] == "in part: not wired, wired"
 
 
 # === 36. Command line: processes ===
