@@ -392,11 +392,20 @@ _EMOJI = Regex("[\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff]")
 _TOKEN = Regex(rf"\d{{1,3}}(?:,\d{{3}}){{1,6}}(?![\w,])"
                rf"|{_W}+(?:(?:[./\\:@+#~=&'-]|://){_W}+)*(?:\+\+|\#)?|[^\s\w]")
 _COMPOUND = Regex(r"[\d_./\\:@+#~=&'-]|[a-zа-я][A-ZА-Я]")
+# 2027-03-05T09:30, 2027/3/5, 5.3.2027, 2027-03; 5/25/2027 and 25-05-2027, where one of two can be
+# the month.
+_Y, _M, _LATE = r"(?P<year>\d{4})", "(?P<month>0?[1-9]|1[0-2])", "(?P<day>1[3-9]|2[0-9]|3[01])"
+_D = "(?P<day>0?[1-9]|[12][0-9]|3[01])"
+_DATE = [*map(Regex, (
+    rf"{_Y}([-/]){_M}\2{_D}(?:T(?P<time>\d\d:\d\d).*)?", rf"{_D}\.{_M}\.{_Y}",
+    rf"{_LATE}([-/]){_M}\2{_Y}", rf"{_M}([-/]){_LATE}\2{_Y}", rf"{_Y}-(?P<month>0[1-9]|1[0-2])"))]
 _VERSION = Regex(r"[vV]\d+(?:\.\d+){1,5}")
 _SEGMENT = Regex(r"[./\\:@+#~=&]+")
 _PART = Regex(rf"[A-ZА-Я]+(?![a-zа-я])|[A-ZА-Я]?[a-zа-я]+|\d+|(?:(?![\d_]){_W})+")
-# Normalised piece by piece, for a long row of combining marks is quadratic in one piece.
-_PIECE = Regex(r"(?:\S{1,50}\s+){1,20}|\s+|\S{1,200}")
+# Normalised piece by piece, for a long row of combining marks is quadratic in one piece; not cut
+# before a mark or jamo that joins what stands before it.
+_PIECE = Regex(r"(?:\S{1,50}\s+){1,20}|\s+"
+               r"|\S{1,200}[\u0300-\u036f\u1160-\u11ff\u3099\u309a\uff9e\uff9f]{0,4}")
 _ACCENT = Regex("[\u0300-\u0305\u0307-\u036f\u0591-\u05c7\u0640\u064b-\u065f\u0670]"
                 "|(?<!\u0438)\u0306")  # й stays й, ё becomes е
 # What may carry an accent: the letters of a text without it are bare as they are.
@@ -412,7 +421,7 @@ _PLAIN = {      # replaced sign by sign: five times as fast as `translate`
     "\u00fe": "th", "\u00de": "TH", "\u00f0": "d", "\u00d0": "D"}
 
 # English, Russian, Spanish, German: +3.8 on LoCoMo, +3.5 on BEAM.  Not "may", "son", "die".
-ANALYSER = "4"  # version of what this section puts out: another one re-indexes
+ANALYSER = "5"  # version of what this section puts out: another one re-indexes
 STOP = frozenset("""
 a an the and or but if then so of to in on at by for from with about as into than that this these
 those there here it its is are was were be been being am do does did doing done have has had having
@@ -458,6 +467,8 @@ _MONTH_STEMS = _first_of("""januar январ ener janu| februa феврал feb
 april апрел abril| may| jun июн| jul июл| august август agost| septem сентяб septie| octob октябр
 octubr oktob| novemb ноябр noviem| decemb декабр diciem dezemb""")
 
+_MONTHS = [*dict.fromkeys(_MONTH_STEMS.values())]
+
 _VERBAL = Regex("(.*[aeiouy].*?)(?:edly|ingly|ed|ing|ly)")
 _ROMANCE = Regex("(.{3,}?)(?:[ai]miento|[ai]cion(?:es)?|adora?|mente|ando|[iy]endo|aron|ieron|aban?"
                  "|[ai]d[oa]s?|ian?|[aie]rse|[aie]r|[ae]ran?|[oae]s?)")
@@ -499,14 +510,17 @@ def _low(text: str) -> str:
 
 def _bare(text: str) -> str:
     """A composed text without accents."""
-    return _normal("NFC", _ACCENT.sub("", _normal("NFD", text))) if _ACCENTED.search(
-        text) else text
+    return "".join([
+        unicodedata.normalize("NFC", _ACCENT.sub("", unicodedata.normalize("NFD", piece)))
+        for piece in _pieces(text)]) if _ACCENTED.search(text) else text
 
 
-def _normal(form: Literal["NFC", "NFD", "NFKC"], text: str) -> str:
-    if len(text) < 1000:
-        return unicodedata.normalize(form, text)
-    return "".join(unicodedata.normalize(form, piece) for piece in _PIECE.findall(text))
+def _normal(form: Literal["NFC", "NFKC"], text: str) -> str:
+    return "".join([unicodedata.normalize(form, piece) for piece in _pieces(text)])
+
+
+def _pieces(text: str) -> list[str]:
+    return [text] if len(text) < 1000 else _PIECE.findall(text)
 
 
 @lru_cache(1 << 14)
@@ -550,12 +564,26 @@ def tokens(text: str) -> list[str]:
 
 
 def _numeral(token: str) -> tuple[str, ...]:
-    """A number, version or time whole; a dotted version's first two places; a date's parts."""
+    """A number, version or time whole; a dotted version's first two places; what joints part."""
     whole = token.replace(",", "")[:64]
     places = re.split(r"\D+", whole)
-    if re.search(r"[-/]|^\d{1,2}\.\d{1,2}\.\d{4}$", whole):
+    if re.search(r"[-/]", whole):
         return (whole, *(place.lstrip("0") or "0" for place in places[:6]))
     return (whole, ".".join(places[:2])) if whole.count(".") > 1 else (whole,)
+
+
+def _dated(token: str) -> tuple[str, ...]:
+    """A date in figures whole, and in the words of one written out; () for anything else.
+
+    >>> _dated("2027-03-05"), terms("5. März 2027")
+    (('2027-03-05', '5', 'march', '2027'), ['5', 'march', '2027'])
+    """
+    found = next(filter(None, (form.fullmatch(token) for form in _DATE)), None)
+    if not found:
+        return ()
+    said = found.groupdict("")
+    parts = said.get("day", "").lstrip("0"), _MONTHS[int(said["month"]) - 1], said["year"]
+    return tuple(filter(None, (token.lower()[:64], *parts, said.get("time"))))
 
 
 def _identifier(token: str) -> tuple[str, ...]:
@@ -593,7 +621,8 @@ def _expand(token: str) -> tuple[str, ...]:
         return (token[:64],)
     if token[-1] in "+#":  # C++, C#, F#
         return (_low(token)[:64],)
-    return _identifier(token) if any(map(str.isalpha, token)) else _numeral(token)
+    return _dated(token) or (
+        _identifier(token) if any(map(str.isalpha, token)) else _numeral(token))
 
 
 _cached = lru_cache(1 << 14)(_expand)
@@ -2401,7 +2430,6 @@ ASKS_ASSISTANT = Regex(
     r"|your (?:advice|recommendation|suggestion|answer|proposal))", re.I)
 _SENTENCE_END = Regex(r"(?<=[.!?;])\s+|(?<=[\u3002\uff01\uff1f])|\n+")
 _BETWEEN = Regex(r"[\s,;\"]+|[.:!?]+(?=\s|$)")
-_MONTHS = [*dict.fromkeys(_MONTH_STEMS.values())]
 
 
 def add_impacts(into: dict[int, float], words: Sequence[str], weight: float, *,
@@ -2504,9 +2532,15 @@ def cue_of(query: str) -> Cue:
 # A number that names a thing, after a word and what may join them, and the word that follows.
 _NUMBER = Regex(
     r"(?<![\d.,])(\d++(?:[._/-]\d++)*+)(?![^\W_]|[:,]\d)(?=\s?([^\W\d_]+|%)|)")
-_NAME = Regex(r"(?<![^\W_])([^\W\d_]++)([-_]|:?\s?(?:(?:number|no\.|номер|n[uú]mero)\s)?[#№]?\s?)$",
-              re.I)
-_CALENDAR = Regex(r"\d{4}([-/.])\d\d?\1\d\d?|\d\d?([-/.])\d\d?\2\d{2,4}")
+_NAME = Regex(r"(?<![^\W_])([^\W\d_]++|§+)([-_]|:?\s?"
+              r"(?:(?:number|no\.|номер|n[uú]mero)\s)?[#№]?\s?)$", re.I)
+_CALENDAR = Regex(r"\d{4}([-/.])\d\d?\1\d\d?|[0-3]?\d([-/.])[0-3]?\d\2(?:\d\d|\d{4})")
+# What is a name as a whole: a MAC or IPv6 address, a hex number, a telephone, AB.12.C.
+_NAMED_WHOLE = Regex(
+    r"(?<![\w:+.])(?:(?P<mac>(?:[\da-f]{2}[:-]){5}[\da-f]{2})|(?P<hex>0x[\da-f]+)"
+    r"|(?P<ip>(?=[\da-f:]*(?:::|[a-f]))(?:[\da-f]{0,4}:){2,7}[\da-f]{1,4})"
+    r"|(?P<phone>\+\d[\d ()-]{6,18}\d)|(?P<part>[a-z]{1,4}(?:\.\d+)+\.[a-z]\w{0,4}))"
+    r"(?![\w:])", re.I)
 _Named = dict[tuple[str, str], str]
 
 
@@ -2515,7 +2549,10 @@ def identifiers(text: str, *, sure: bool = False) -> _Named:
     """{(name, number): as written} of ABC-16, srv99, v2.3.7, invoice 4472, hashes; `sure`: without
     what may be a count, an amount or a date."""
     found = {("#", code.lower()): code for code in _HASH.findall(text)}
-    for match in _NUMBER.finditer(text):
+    for match in _NAMED_WHOLE.finditer(text):
+        kind, code = str(match.lastgroup), match[0].lower()
+        found[f":{kind}", code if kind == "ip" else re.sub(r"\W", "", code)] = match[0]
+    for match in _NUMBER.finditer(_NAMED_WHOLE.sub(" ", text)):
         number, after = match[1], match[2] or ""
         before = _NAME.search(text, max(0, match.start() - 40), match.start())
         word, joint = before.groups() if before else ("", "")
@@ -2546,7 +2583,9 @@ def _around(text: str, asked: _Named) -> str:
     """The beginning of a text, and what stands around the numbers asked for in the rest."""
     if len(text) <= 20_000:
         return text
-    found = re.compile("|".join([re.escape(n) for _, n in asked]), re.I).finditer(text, 20_000)
+    found = re.compile("|".join([re.escape(n) for _, n in asked] + [
+        rf"(?<![^\W_]){word[0]}[\W_]{{0,3}}\d" for said in asked.values()
+        if (word := re.match(r"[^\W\d_]+", said))]), re.I).finditer(text, 20_000)
     return "\n".join([text[:20_000], *(text[match.start() - 60:match.end() + 20]
                                        for match in islice(found, 50))])
 
@@ -2878,6 +2917,8 @@ SQL_COUNTS = """SELECT (SELECT count(*) FROM traces), (SELECT coalesce(sum(n), 0
 SQL_FORGOTTEN = """SELECT j.value FROM events, json_tree(data) j WHERE op = 'forget'
     AND (j.path = '$.ids' OR j.fullkey = '$.id')"""
 SQL_LOGS = "SELECT id FROM scopes WHERE log_of > 0"
+SQL_FAMILY = """SELECT id FROM scopes WHERE coalesce(log_of, id) IN (
+    1, (SELECT coalesce(log_of, id) FROM scopes WHERE id = ?))"""
 SQL_UNREAD = f"FROM traces t WHERE id > ? AND scope_id IN ({SQL_LOGS})"
 SQL_WORK = """SELECT 1 FROM events WHERE seq > ?
     AND op NOT IN ('recall', 'read', 'sleep', 'hook_error', 'backup') LIMIT 1"""
@@ -3353,11 +3394,16 @@ class Store:
 
 def shell_line(folder: str, words: str) -> str:
     """The command line that does something with the store in a folder, to be copied as it is."""
-    said = folder if re.fullmatch(r"[\w@%+=:,./-]+", folder, re.A) else "'" + folder.replace(
-        "'", r"'\''") + "'"             # by hand: an error may come where nothing can be imported
+    def said(word: str) -> str:         # by hand: an error may come where nothing can be imported
+        return word if re.fullmatch(r"[\w@%+=:,./-]+", word, re.A) else "'" + word.replace(
+            "'", r"'\''") + "'"
+
     home = os.environ.get("REALMEMORY_HOME") or os.path.join("~", ".realmemory")
     own = folder != os.path.abspath(os.path.expanduser(home))
-    return f"`realmemory {f'--path {said} ' * own}{words}`"
+    # As it was started: who copied this one file has no script of its name.
+    script = re.fullmatch(r"realmemory(\.exe)?", os.path.basename(sys.argv[0] if sys.argv else ""))
+    start = "realmemory" if script else f"python3 {said(os.path.abspath(__file__))}"
+    return f"`{start} {f'--path {said(folder)} ' * own}{words}`"
 
 
 def lost(folder: str) -> StoreDamaged | None:
@@ -4381,6 +4427,7 @@ def named_by(value: object, name: str, most: int = 2_000) -> str:
 
 def brain_folder(path: str, namespace: str | None) -> str:
     """The folder of a brain; a namespace is a folder of its own that no name can leave."""
+    _require(path != "", "path='' is empty; give the folder of a store, like ~/.realmemory")
     try:
         path = os.path.abspath(os.path.expanduser(path))
     except OSError as error:
@@ -4400,10 +4447,12 @@ def brain_folder(path: str, namespace: str | None) -> str:
 
 def id_list(value: object, name: str) -> tuple[int, ...]:
     """Distinct ids in order, of an int, "12", "#12", "1,2", "[1, 2]" or an iterable of such."""
-    if isinstance(value, str):
-        value = re.findall(r"[^\s,;\[\]()]+", value)
+    def split(part: object) -> list[Any]:
+        return re.findall(r"[^\s,;\[\]()]+", part) if isinstance(part, str) else [part]
+
     ids: list[int] = []
-    for part in value if isinstance(value, Iterable) else [value]:
+    parts = value if isinstance(value, Iterable) and not isinstance(value, str) else split(value)
+    for part in chain.from_iterable(split(part) or [part] for part in parts):
         said = _shown(part) if isinstance(part, (int, list, tuple, dict)) else str(part)
         match = re.fullmatch(r"\s*[\"']?#?(\d{1,18})(\.0)?[\"']?\s*", said)
         _require(match is not None and not isinstance(part, bool) and int(match[1]) > 0,
@@ -7147,6 +7196,9 @@ class Hippocampus(_Brain):
             row, pinned = self._row(memory_id), bool(pinned)
             _require(not (pinned and row["quarantined"]), f"#{row['id']} is quarantined: untrusted "
                      "text can't be pinned")
+            newest = f"superseded by #{self.store.head(row['id'])}: pin that"
+            _require(not pinned or row["valid_to"] is None, f"#{row['id']} is " + (
+                newest if row["superseded_by"] else "retired: no brief shows it, pinned or not"))
             if pinned:
                 self._refuse_turn(row)
             self.store.change(row["id"], pinned=pinned)
@@ -7230,12 +7282,16 @@ class Hippocampus(_Brain):
                 to_json(self.store.visible(scope, all_scopes, logs=logs)), *parameters))
 
     def sources(self, memory_id: int) -> list[Item]:
-        """What a trace was merged or learned from, and that from, as far as it is still there."""
+        """What a trace was merged or learned from, and that from, as far as it is still there, and
+        is of its project or global: what its meta names was perhaps written by anybody."""
         with self.store.reading():
             rows = {row["id"]: row for row in [self._row(memory_id)]}
+            seen = {row[0] for row in self.store.rows(SQL_FAMILY, *(
+                row["scope_id"] for row in rows.values()))}
             for row in (todo := [*rows.values()]):      # grows
                 wanted = listed_in(json.loads(row["meta"] or "{}"), "sources", int)
-                todo += self.store.traces(i for i in wanted if i not in rows).values()
+                todo += [one for one in self.store.traces(
+                    i for i in wanted if i not in rows).values() if one["scope_id"] in seen]
                 rows |= {one["id"]: one for one in todo}
             return records(self, [*rows.values()][1:])
 
@@ -10072,7 +10128,8 @@ class _Hook:
             return self.row.silence
         self.scope = self.desk.bound()
         capture(self.brain, self.session, [draft._replace(scope=self.scope) for draft in drafts])
-        if self.event == "compact" or _word(self.data, "source") in ("compact", "clear"):
+        if self.event == "compact" or self.event == "start" and (       # the context is empty now
+                _word(self.data, "source") != "resume"):
             self.store.run("UPDATE injections SET gone = 1 WHERE session_id = ?", self.session)
         if self.event == "stop":
             _paid_off(self.brain, self.session, self.reply)
@@ -10089,12 +10146,13 @@ class _Hook:
         what = "\n".join([self.prompt, self.reply, *(_word(self.data, name)
                                                      for name in ("source", "turn"))])
         self.store.run("DELETE FROM firings WHERE abs(at - ?) > ?", self.now, AGAIN_S)
-        who, other = self.session or self.scope, {"prompt": "stop", "stop": "prompt"}
+        who = self.session or self.scope
         fresh = self.store.run("INSERT OR IGNORE INTO firings VALUES(?, ?)",
                                f"{who} {self.event} {_crc(what)}", self.now).rowcount == 1
-        if fresh and self.event in other:       # what is said again after a turn is another turn
-            begins = f"{who} {other[self.event]} "
-            self.store.run("DELETE FROM firings WHERE substr(key, 1, ?) = ?", len(begins), begins)
+        if fresh:       # what another event told may be told again after it: that is another turn
+            all_of, own = f"{who} ", f"{who} {self.event} "
+            self.store.run("DELETE FROM firings WHERE substr(key, 1, ?) = ? AND "
+                           "substr(key, 1, ?) <> ?", len(all_of), all_of, len(own), own)
         return fresh
 
     def _notes(self, found: Sequence[tuple[sqlite3.Row, float]], ms: float) -> str:
@@ -10153,11 +10211,14 @@ class _Hook:
 
 def module_command(first: str = "") -> list[str]:
     """The command that runs this file as a module, whose bytecode Python keeps (a quarter of the
-    time of a script), with nothing of the user's environment in the way; what to do `first`."""
-    folder, name = os.path.split(os.path.abspath(__file__))
-    module = name.removesuffix(".py")
-    code = (f"import sys; sys.path.append({json.dumps(folder, ensure_ascii=False)}); "
-            f"import {module}; {first}sys.exit({module}.main())")
+    time of a script), with nothing of the user's environment in the way; what to do `first`.  Of a
+    file that is gone it says so, and ends well."""
+    file = os.path.abspath(__file__)
+    module = os.path.basename(file).removesuffix(".py")
+    said, folder, gone = (json.dumps(text, ensure_ascii=False) for text in (
+        file, os.path.dirname(file), f"realmemory: {file} is gone; run its `install` again"))
+    code = (f"import os, sys; os.path.exists({said}) or sys.exit(print({gone}, file=sys.stderr)); "
+            f"sys.path.append({folder}); import {module}; {first}sys.exit({module}.main())")
     return [sys.executable or "python3", "-I", "-S", "-c", code]
 
 
@@ -11554,14 +11615,24 @@ def _cmd_transcripts(desk: Desk, given: Mapping[str, Any]) -> Answer:
         *(f"  {n:>8,}  {name}" for name, n in sorted(done["projects"].items()))]))
 
 
+def _of_sessions(given: Mapping[str, Any]) -> bool:
+    """Whether an import is one of a client's sessions, which asks for no --yes."""
+    return given["source"] in TRANSCRIPTS and bool(
+        given["place"] or not os.path.exists(given["source"]))
+
+
+def _is_preview(given: Mapping[str, Any]) -> bool:
+    return bool(given["dry_run"]) or not (given["yes"] or _of_sessions(given))
+
+
 def _cmd_import(desk: Desk, given: Mapping[str, Any]) -> Answer:
     path, project = given["source"], given.get("project")
-    if path in TRANSCRIPTS and (given["place"] or not os.path.exists(path)):
+    if _of_sessions(given):
         _require(not given["format"], "--format goes with a file or folder")
         return _cmd_transcripts(desk, given)
     _require(not (given["place"] or given["since"]), f"a second path and --since go with "
              f"{', '.join(TRANSCRIPTS)}; import {_shown(path)} by itself")
-    dry, asked = bool(given["dry_run"] or not given["yes"]), not given["dry_run"]
+    dry, asked = _is_preview(given), not given["dry_run"]
     done = import_from(
         desk.hippo, os.path.expanduser(path), format=given["format"], dry_run=dry,
         scope=desk.scope(project), own_scopes=not project, again=given["again"],
@@ -11576,7 +11647,9 @@ def _cmd_import(desk: Desk, given: Mapping[str, Any]) -> Answer:
     lines.append(f"{'would be: ' * dry}{counts} (format {', '.join(done.formats)})"
                  + "; --again takes what was forgotten" * ("forgotten" in done.counts))
     lines += ["add --yes to write it"] * (dry and asked)
-    return Answer({**done._asdict(), "dry_run": dry}, "\n".join(lines), int(dry and asked))
+    failed = dry and asked or bool(done.verdicts) and all(
+        one.action == "skipped" and one.memory_id is None for one in done.verdicts)
+    return Answer({**done._asdict(), "dry_run": dry}, "\n".join(lines), int(failed))
 
 
 def _cmd_export(desk: Desk, given: Mapping[str, Any]) -> Answer:
@@ -12138,28 +12211,39 @@ def unwired(source: str, edits: Sequence[_Edit], memo: Mapping[str, Any]) -> str
     return None if edits[0].what == "file" else memo["was"]
 
 
+def _blank() -> dict[str, Any]:
+    """What the notes say of a file that they don't know."""
+    return {"was": None, "made": [], "old": []}
+
+
 def _planned(path: str, client: str, edits: Sequence[_Edit], notes: dict[str, Any], out: bool
              ) -> tuple[str | None, str | None]:
     """A file's text before and after, with what the notes say of it brought up to date."""
-    blank: dict[str, Any] = {"was": None, "made": [], "old": []}
-    try:
-        before = after = _file_text(path)
-        memo = notes.setdefault(path, {
-            **blank, "was": before if _is_blank(before) else "", "by": [],
-            "dirs": missing_folders(os.path.dirname(path))})
-        memo["by"] = [name for name in memo["by"] if name != client] + [client] * (not out)
-        if not out:
-            after = wired(before, edits, memo)
-            _require((unwired(after, edits, memo) or "") == (
-                unwired(before or "", edits, memo) or ""),
-                "the edit could not be proved to change nothing else")
-        elif before is not None and not memo["by"]:     # no other client shares the file
-            after = unwired(before, edits, memo)
-    except (InvalidInput, OSError, UnicodeError) as error:
-        raise InvalidInput(
-            f"{path} is left as it is: {error}; mend it, or {'take out' if out else 'add'} by hand",
-            wired(None, edits, blank)) from error
+    before = after = _file_text(path)
+    memo = notes.setdefault(path, {
+        **_blank(), "was": before if _is_blank(before) else "", "by": [],
+        "dirs": missing_folders(os.path.dirname(path))})
+    by = [name for name in memo["by"] if name != client] + [client] * (not out)
+    if not out:
+        after = wired(before, edits, memo)
+        _require((unwired(after, edits, memo) or "") == (unwired(before or "", edits, memo) or ""),
+                 "the edit could not be proved to change nothing else")
+    elif before is not None and not by:             # no other client shares the file
+        after = unwired(before, edits, memo)
+    memo["by"] = by
     return before, after
+
+
+def _refused(files: Sequence[tuple[str, Sequence[_Edit]]], left: Mapping[str, str], out: bool,
+             done: Sequence[str]) -> InvalidInput:
+    """What is said of files left as they are, after others were `done`; then what to paste: all
+    parts of a client that was not wired, those still there of one that was to be taken out."""
+    said = [f"taken out of {', '.join(done)}"] * bool(done)
+    said += [f"{path} is left as it is: {error}" for path, error in left.items()]
+    way = "mend it and try again, or take out" if out else "nothing was done: mend it, or add"
+    return InvalidInput(f"{'; '.join(said)}; {way} by hand", "\n\n".join(
+        f"{path}:\n{wired(None, edits, _blank())}"
+        for path, edits in files if path in left or not out))
 
 
 def wire(client: str, scope: str, folder: str, brain: str, *, out: bool = False,
@@ -12168,7 +12252,8 @@ def wire(client: str, scope: str, folder: str, brain: str, *, out: bool = False,
 
     Every file is read and its new text checked before the first is written; a file that was
     changed is kept in `<brain>/clients/` first.  Raises InvalidInput for a client or file that
-    can't be edited, with what to paste as its second argument.
+    can't be edited, with what to paste as its second argument: a client is wired whole or not at
+    all, and taken out of all files that can be edited.
     """
     import difflib
     if client not in CLIENTS:
@@ -12177,33 +12262,56 @@ def wire(client: str, scope: str, folder: str, brain: str, *, out: bool = False,
             json.dumps({"mcpServers": {"realmemory": _SHAPES["plain"](_serve_command(home))}},
                        indent=2, ensure_ascii=False))
     notes_file, copies = os.path.join(brain, "clients.json"), os.path.join(brain, "clients")
+    files = [(os.path.realpath(path), edits)
+             for path, edits in client_edits(client, scope, folder, home).items()]
     with nullcontext() if dry_run else _alone_in(copies):
-        (kept, notes), plan, done = _client_notes(notes_file), [], []
-        for path, edits in client_edits(client, scope, folder, home).items():
-            path = os.path.realpath(path)
-            before, after = _planned(path, client, edits, notes, out)
-            plan.append((path, before, after, notes[path]["dirs"]))
+        (kept, notes), plan, done, left = _client_notes(notes_file), [], [], dict[str, str]()
+        for path, edits in files:
+            try:
+                before, after = _planned(path, client, edits, notes, out)
+            except (InvalidInput, OSError, UnicodeError) as error:
+                left[path] = str(error)
+                continue
+            plan.append((path, before, after))
             diff = difflib.unified_diff((before or "").splitlines(True),
                                         (after or "").splitlines(True), path, path)
             done.append({"file": path, "did": "none" if before == after else "removed" if (
                 after is None) else "made" if before is None else "changed",
                 "diff": "".join(diff) if dry_run else ""})
+        if left and (dry_run or not out):
+            raise _refused(files, left, out, ())
         if dry_run:
             return done
         sweep(copies)
-        for path, before, after, _ in plan:
+        for path, before, after in plan:
             if before not in (None, after):
                 name = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{os.path.basename(path)}"
                 _write_file(os.path.join(copies, name), [_file_text(path, "utf-8") or ""])
         for name in sorted(os.listdir(copies))[:-41]:       # the newest forty stay, and the lock
             os.unlink(os.path.join(copies, name))
-        notes = {path: memo for path, memo in notes.items() if memo["by"]}
-        # The notes are there first and go last, so that a kill leaves a way back.
-        plan.insert(len(plan) * out, (notes_file, kept, json.dumps(
-            notes, indent=1, ensure_ascii=False) if notes else None, []))
-        for path, before, after, made in plan:
-            if before != after:
-                _write_text(path, before, after, made)
+
+        def record() -> None:
+            held = {path: memo for path, memo in notes.items() if memo["by"]}
+            text = json.dumps(held, indent=1, ensure_ascii=False) if held else None
+            if text != kept:
+                _write_text(notes_file, kept, text, [])
+
+        if not out:         # the notes come first and go last, so that a kill leaves a way back
+            record()
+        for path, before, after in plan:
+            try:
+                if before != after:
+                    _write_text(path, before, after, notes[path]["dirs"])
+            except (OSError, StoreError) as error:
+                if not out:
+                    raise
+                left[path] = str(error)
+                notes[path]["by"].append(client)
+        if out:
+            record()
+    if left:
+        raise _refused(files, left, out, [row["file"] for row in done if row["did"] != "none"
+                                          and row["file"] not in left])
     return done
 
 
@@ -12248,20 +12356,62 @@ def _write_text(path: str, before: str | None, after: str | None, made: Sequence
     _write_file(path, ["\ufeff" * marked, after], mode)
 
 
+def _gone(text: str, edits: Sequence[_Edit]) -> str | None:
+    """The first file that a registered command needs and that is not there."""
+    for edit in edits:
+        for argv in map(_argv, _commands_in(text, edit)):
+            ran = re.search(r"""sys\.path\.append\("(.*?)"\); import (\w+)""", " ".join(argv))
+            needs = [*argv[:1], *(word for word in argv if word.endswith(".py")), *(
+                [os.path.join(ran[1], f"{ran[2]}.py")] if ran else [])]
+            if missing := [one for one in needs if os.path.isabs(one) and not os.path.exists(one)]:
+                return missing[0]
+    return None
+
+
+def _commands_in(text: str, edit: _Edit) -> list[Any]:
+    """The own commands that stand in the place of an edit, as the file has them."""
+    if edit.what == "toml":
+        import tomllib
+        return [tomllib.loads(text).get("mcp_servers", {}).get("realmemory")]
+    if not edit.path or edit.what == "flag" or (at := _at(text, edit.path))[1]:
+        return []
+    return [hook for *_, hooks in _own_hooks(at[0]) for hook in hooks] if edit.what == "item" else [
+        at[0].value]
+
+
+def _argv(entry: Any) -> list[str]:
+    """The words of a command as one of _SHAPES or _HOOK_SHAPES has it."""
+    import shlex
+    command, args = (entry.get(name) or [] for name in ("command", "args")) if isinstance(
+        entry, dict) else ([], [])
+    if not isinstance(command, str):
+        return [*map(str, command)]
+    with suppress(ValueError):
+        return [command, *map(str, args)] if args else [
+            word.replace('\\"', '"') for word in shlex.split(command, posix=os.name != "nt")]
+    return []
+
+
 def client_states(folder: str, home: Sequence[str] = ()) -> list[dict[str, Any]]:
     """For each client whether it is here, and whether it is wired for the user and the project."""
     def state(client: str, scope: str) -> str:
-        seen = set()
+        own, shared = set[str](), set[str]()
         for path, edits in client_edits(client, scope, folder, home).items():
-            memo: dict[str, Any] = {"was": None, "made": [], "old": []}
+            seen = own if users[scope][path] == 1 else shared
             try:
                 text = _file_text(os.path.realpath(path))
-                seen.add("wired" if text is not None and wired(text, edits, memo) == text
-                         else "not wired" if text is None or unwired(text, edits, memo) == text
+                seen.add("wired" if text is not None and wired(text, edits, _blank()) == text
+                         else "not wired" if text is None or unwired(text, edits, _blank()) == text
+                         else f"broken: {gone} is gone" if (gone := _gone(text, edits))
                          else "out of date")
             except (InvalidInput, OSError, UnicodeError) as error:
                 seen.add(f"unreadable ({one_line(str(error), 100)})")
-        return seen.pop() if len(seen) == 1 else "in part: " + ", ".join(sorted(seen))
+        if own != {"not wired"}:        # a file of several clients may be there for another
+            own |= shared
+        return own.pop() if len(own) == 1 else "in part: " + ", ".join(sorted(own))
+
+    users = {scope: Counter(path for client in CLIENTS for path in client_edits(
+        client, scope, folder, home)) for scope in ("user", "project")}
     return [{"client": name, "title": row.title, "note": row.note,
              "found": os.path.isdir(client_path(row.seen, folder)),
              **{scope: state(name, scope) for scope in ("user", "project")}}
@@ -12406,6 +12556,8 @@ def findings(folder: str, environ: Mapping[str, str],
         if row["found"] or {*states} != {"not wired"}:
             found.append(_finding(row["title"], f"user: {user}, project: {project}", (
                 "unreadable" in user + project, "problem", "mend that file"), (
+                " is gone" in user + project, "problem", "its hooks and tools don't run; "
+                + shell_line(folder, f"install {row['client']}")), (
                 not {"wired"} <= {*states} <= {"wired", "not wired"}, "note",
                 shell_line(folder, f"install {row['client']}"))))
     return found
@@ -12654,20 +12806,30 @@ class _Call(Record):
         if row.store == "own":
             return row.run(self)
         folder = _folder(self.options)
-        home = row.store == "home" and self.options.path is self.options.namespace is None
-        if home or row.store == "made" or os.path.exists(os.path.join(folder, Store.FILE)) or (
-                lost(folder)):
-            with (desk := self.open()).hippo as hippo:
-                if row.store == "hook" and self.hook and desk.off():
-                    return Answer(None, "")
-                answer = row.run(desk, given)
-                if hippo.turned_off and hippo.loads_models:
-                    _print_error(f"keyword mode: {hippo.turned_off}")
-                return answer
+        if row.store == "made" or given.get(row.store) or os.path.exists(
+                os.path.join(folder, Store.FILE)) or lost(folder):
+            return self._answered(row)
+        if row.store == "tried":        # a preview makes a store that goes with it
+            if not _is_preview(given):
+                return self._answered(row)
+            import tempfile
+            with tempfile.TemporaryDirectory(prefix="realmemory-preview-") as place:
+                return self._replace(options=SimpleNamespace(
+                    **{**given, "path": place, "namespace": None}))._answered(row)
         if row.store == "hook":
             return row.run(None, given)
         raise NotFound(f"there is no store at {folder!r} yet; {shell_line(folder, 'remember')} or "
                        "`serve` makes one")
+
+    def _answered(self, row: _Command) -> Answer:
+        """What a command answers from its store, which is made where none is."""
+        with (desk := self.open()).hippo as hippo:
+            if row.store == "hook" and self.hook and desk.off():
+                return Answer(None, "")
+            answer = row.run(desk, vars(self.options))
+            if hippo.turned_off and hippo.loads_models:
+                _print_error(f"keyword mode: {hippo.turned_off}")
+            return answer
 
     def show(self, answer: Answer) -> int:
         """Print the answer as JSON or as text, or write it to a file; its exit code."""
@@ -12958,14 +13120,15 @@ class _Command(Record):
     run: Callable[..., Answer]      # of (desk, options by name); of the call for "own"
     help: str
     options: str = ""               # keys of OPTIONS
-    store: str = "needed"   # "made" if missing, "home": by default; "hook": without, desk is None
+    store: str = "needed"   # "made" if missing, "tried": but for a preview, an option: if given;
+                            # "hook": without, desk is None
 
 
 _ROWS: dict[str, tuple[Any, ...]] = {
     "remember": (_cmd_remember, "write a text behind the novelty gate", "text --kind --origin "
         "--speaker --when --session --source --related --tag --force --embedder", "made"),
     "recall": (_cmd_recall, "search", "query -k --all-scopes --kind --why --tag --as-of "
-        "--superseded --min-confidence --embedder", "home"),
+        "--superseded --min-confidence --embedder"),
     "list": (_cmd_list, "the newest traces", "--all-scopes --kind --superseded --limit --before"),
     "show": (_cmd_show, "one trace whole, with its history", "memory_id"),
     "pin": (_cmd_pin, "keep a trace in the brief for good", "memory_id --off"),
@@ -12978,7 +13141,7 @@ _ROWS: dict[str, tuple[Any, ...]] = {
     "brief": (_cmd_brief, "what to know at a session's start (hook)", "--limit --strict", "hook"),
     "sleep": (_cmd_sleep, "consolidate (hook)", "--strict", "hook"),
     "hook": (_cmd_hook, "what a client runs at an event (hook)", "event --client --strict", "own"),
-    "hooks": (_cmd_hooks, "whether hooks work in this project", "state", "home"),
+    "hooks": (_cmd_hooks, "whether hooks work in this project", "state", "state"),
     "report": (_cmd_report, "how the memory behaves over time", "--all-scopes --html --around"),
     "serve": (_cmd_serve, "MCP over stdio or HTTP", "--sdk --http --token-file --embedder --tools",
         "own"),
@@ -12988,19 +13151,19 @@ _ROWS: dict[str, tuple[Any, ...]] = {
     "skill": (_cmd_skill, "a SKILL.md for an agent", "skill --runtime", "own"),
     "doctor": (_cmd_doctor, "what is wrong around the memory, and the way out", "", "own"),
     "check": (_cmd_check, "audit and mend every invariant", "--repair --yes --dry-run", "own"),
-    "backup": (_cmd_backup, "copy the store", "", "home"),
+    "backup": (_cmd_backup, "copy the store", ""),
     "restore": (_cmd_restore, "put a copy back", "copy --litestream --list --yes --dry-run", "own"),
     "reembed": (_cmd_reembed, "make missing vectors, or move to another embedder after a copy",
-        "--embedder", "home"),
+        "--embedder"),
     "export": (_cmd_export, "write memories for another store or program", "--output --format "
-        "--all-scopes", "home"),
+        "--all-scopes"),
     "import": (_cmd_import, "take memories in from a file or folder, or the sessions of a client",
-        "source place --format --since --again --dry-run --yes", "made"),
-    "scopes": (_cmd_scopes, "the projects that have memories", "", "home"),
+        "source place --format --since --again --dry-run --yes", "tried"),
+    "scopes": (_cmd_scopes, "the projects that have memories", ""),
     "move": (_cmd_move, "move a trace to another project", "memory_id --to"),
     "rename-project": (_cmd_rename_project, "rename a project, or merge it into another",
         "old_name new_name --dry-run --yes"),
-    "introspect": (_cmd_introspect, "what this memory is", "", "home"),
+    "introspect": (_cmd_introspect, "what this memory is", ""),
     "dream-log": (_cmd_dream_log, "what sleep changed", "--limit --all-scopes"),
     "undo": (_cmd_undo, "take a sleep or merge back", "sleep_id"),
     "demo": (_cmd_demo, "the main job on a throw-away store", "--context", "own")}
@@ -13024,7 +13187,7 @@ OPTIONS: dict[str, dict[str, Any]] = {      # as argparse takes them
     "place": {"nargs": "?", "metavar": "PATH", "help": "where sessions lie, if elsewhere"},
     "copy": {"nargs": "?", "help": "a path, or newest"},
     "-k": _WHOLE, "--limit": {**_WHOLE, "help": "how many; of a brief: characters"},
-    "--before": {"type": int, "metavar": "ID"}, "--min-confidence": {"type": float},
+    "--before": {"metavar": "ID"}, "--min-confidence": {"type": float},
     "--reward": {"type": float, "required": True, "help": "-1 to 1"},
     "--kind": {"choices": KINDS}, "--origin": {"choices": ORIGINS},
     "--speaker": {}, "--session": {"dest": "session_id", "metavar": "ID"},
@@ -13160,6 +13323,19 @@ def _hook_input() -> dict[str, Any] | int:
     return len(piped.strip())
 
 
+def _no_json(options: Any, size: int) -> str:
+    """What to say of a hook whose stdin held that many bytes and no JSON object, and where to
+    look."""
+    name, caller = options.command, "whatever runs it"
+    if name == "hook":
+        client = client_of(options.client, os.environ)
+        name = f"hook {options.event} of {client}"
+        caller, = (f"what runs it in {client_path(words[1], '')}" for line in CLIENTS[
+            client].wiring.splitlines() if (words := line.split()) and words[0] in _HOOK_SHAPES)
+    return (f"{name}: stdin was no JSON object ({size:,} bytes), it went on without; look at "
+            f"{caller}")
+
+
 def _hook_error(options: Any, message: str) -> None:
     """Journal a hook's failure, in a side file where the store can't be written."""
     now, entry, folder = time.time(), {"error": clean(message)[:500]}, ""
@@ -13205,9 +13381,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         call = _Call(options, piped if isinstance(piped, dict) else {}, leaves)
         code = call.show(call.answer())
         if isinstance(piped, int) and piped:
-            wrong = f"stdin was no JSON object ({piped:,} bytes); the hook went on without it"
+            wrong = _no_json(options, piped)
             _print_error(wrong)
-            _hook_error(options, f"{command}: {wrong}")
+            _hook_error(options, wrong)
+            code = code or int("--strict" in arguments)
         if leaves:                  # to close the store would wait for the disk
             os._exit(code)
         return code

@@ -650,6 +650,38 @@ def test_what_was_stored_is_found_by_its_own_words_in_any_spelling(text, cues, h
     assert hippo.get(6).text == text and hippo.check() == []
 
 
+@pytest.mark.parametrize("cue", [
+    "{}-03-09", "{}/3/9", "{}-03-09T10:30", "09.03.{}", "9.3.{}", "March 9, {}", "9 March {}",
+    "9 марта {}", "9 de marzo de {}", "9. März {}", "what is on {}-03-09?"])
+@pytest.mark.parametrize("there, other", [
+    ("on {}-03-09", "on March 5, {}"), ("on March 9, {}", "on {}-03-05"),
+    ("on 09.03.{}", "on 5 марта {}"), ("el 9 de marzo de {}", "on {}-05-09T09:15:00Z"),
+    ("9 марта {}", "9 мая {}"), ("at {}-03-09T10:30:00Z", "on 05.03.{}")])
+def test_a_date_is_found_in_any_notation_before_another_day(cue, there, other, hippo):
+    put(hippo, f"Call with Dave {there.format(2027)}", f"Meeting with Carol {other.format(2027)}",
+        "Crates of oranges arrive by barge")
+    item, *rest = hippo.recall(cue.format(2027), k=3).items
+    assert item.memory_id == 1 and item.confidence > 0.7
+    assert all(other.confidence < 0.5 for other in rest)
+
+
+@pytest.mark.parametrize("month, text", [
+    ("march", "3/25/2027"), ("march", "25-03-2027"), ("march", "2027-03"), ("", "3/4/2027"),
+    ("", "2027-02-45"), ("", "2027-13-01"), ("", "1.2.3"), ("", "2019-20")])
+def test_a_date_in_figures_names_its_month_where_it_can_only_be_one(month, text):
+    assert [term for term in rm.terms(text) if term.isalpha()] == [month] * bool(month)
+
+
+@pytest.mark.parametrize("word", ["각하", "がぎ", "ｶﾞ", "é", "ü"])
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_a_long_run_without_spaces_has_the_same_terms_composed_and_decomposed(word, before):
+    text = "가나"[:before] + word * 1_500
+    composed, decomposed = (unicodedata.normalize(form, text) for form in ("NFC", "NFD"))
+    short = rm.terms(unicodedata.normalize("NFC", "가나"[:before] + word * 9))
+    assert rm.terms(composed) == rm.terms(decomposed)
+    assert word < "\u1000" or set(rm.terms(composed)) == set(short)
+
+
 @pytest.mark.parametrize("signed, other", [
     ("R+", "R"), (".NET", "NET"), ("$TEMP", "temp"), ("@olga", "olga"), ("#17", "17"),
     ("C++", "C"), ("F#", "F"), ("Ada--", "Ada"), ("Canal+", "Canal"), ("~/bin", "bin"),
@@ -4955,7 +4987,10 @@ NUMBERED = ["Ticket ABC-15 was closed by Ann", "Invoice 4471 was paid by Carol",
             "La factura 6610 se pagó en abril", "El puerto 5432 lo usa la base de datos",
             "The checkout retry budget is 300 ms", "Top 10 customers get a free audit",
             "On 2024-05-03 the mail server was down", "Order #9921 was sent to Porto",
-            *(f"srv{n} listens in rack r{n * 3}" for n in range(1, 41))]
+            *(f"srv{n} listens in rack r{n * 3}" for n in range(1, 41)),
+            "The scanner is at 00:1a:2b:3c:4d:5e", "Ring Olga at +49 170 1234567",
+            "Slot 0x1F holds the signing card", "Part no. 12.34.567 is of brass",
+            "SKU AB.12.C fits the pump", "§14 covers refunds"]
 
 
 @pytest.mark.parametrize("cue", [
@@ -4964,7 +4999,10 @@ NUMBERED = ["Ticket ABC-15 was closed by Ann", "Invoice 4471 was paid by Carol",
     "what does v2.3.7 fix?", "what does version 2.3.9 fix?", "what runs on web33?",
     "what did we ship in Q3?", "in which rack is srv99?", "куда отправили заказ 3346?",
     "что значит ошибка 5023?", "¿se pagó la factura 6611?", "¿quién usa el puerto 5433?",
-    "where was order #9922 sent?"])
+    "where was order #9922 sent?", "which scanner is at 00:1a:2b:3c:4d:5f?",
+    "do we ring Olga at +49 170 1234568?", "which card is in slot 0x2F?",
+    "is part no. 12.34.568 of brass?", "does SKU AB.13.C fit the pump?",
+    "what refunds does §15 cover?"])
 def test_what_is_known_of_one_number_is_no_answer_about_another(cue, hippo):
     put(hippo, *NUMBERED)
     packet = hippo.recall(cue, explain=True)
@@ -4981,7 +5019,10 @@ def test_what_is_known_of_one_number_is_no_answer_about_another(cue, hippo):
     ("что за ошибка 5022?", 6), ("¿se pagó la factura 6610?", 7), ("¿qué usa el puerto 5432?", 8),
     ("why is the checkout retry budget 500 ms?", 9), ("what do the top 20 customers get?", 10),
     ("what happened on 2024-05-03 to the mail server?", 11), ("where was order 9921 sent?", 12),
-    ("in which rack is srv33?", 45)])
+    ("in which rack is srv33?", 45), ("which scanner is at 00-1A-2B-3C-4D-5E?", 53),
+    ("whom do we ring at +491701234567?", 54), ("which card is in slot 0x1f?", 55),
+    ("what is of brass, part 12.34.567?", 56), ("which pump does ab.12.c fit?", 57),
+    ("what does § 14 cover?", 58)])
 def test_a_number_is_known_however_it_is_spelled_and_an_amount_is_no_name(cue, answer, hippo):
     put(hippo, *NUMBERED)
     first = hippo.recall(cue).items[0]
@@ -6155,6 +6196,13 @@ def test_forgetting_what_a_fact_was_merged_into_brings_back_no_fact_that_was_rev
     assert hippo.revise(old, hippo.get(stay).text).memory_id == stay
     hippo.forget(stay)
     assert hippo.traces() == [] and hippo.get(old).valid_to is not None
+
+
+def test_what_a_traces_meta_names_shows_no_other_project(hippo):
+    other, own = (hippo.remember(f"The {name} roadmap buys Umbrella", scope=name).memory_id
+                  for name in ("q", "p"))
+    forged = hippo.remember("A note that cites both", scope="p", meta={"sources": [other, own]})
+    assert ids(hippo.sources(forged.memory_id)) == [own]
 
 
 @pytest.mark.parametrize("told", ["a log", ["a log", 7, {"of": 1}], {"of": 1}, None])
