@@ -5563,9 +5563,9 @@ def _may_replace(brain: _Brain, row: sqlite3.Row, draft: Draft) -> None:
     _require(draft.origin in TRUSTED or row["origin"] not in TRUSTED, f"text of origin "
              f"{draft.origin!r} may not replace what {row['origin']!r} said in #{old_id}; remember "
              "it instead, without a key")
-    _require(not planned(brain, row, draft), f"when={day_of(draft.when or 0)} is to come and #{old_id} "
-             "holds until then; remember what will hold as a text of its own, without a key and "
-             f"with its day in words, and revise #{old_id} on that day")
+    _require(not planned(brain, row, draft), f"when={day_of(draft.when or 0)} is to come and "
+             f"#{old_id} holds until then; remember what will hold as a text of its own, without a "
+             f"key and with its day in words, and revise #{old_id} on that day")
 
 
 def _revise(brain: _Brain, row: sqlite3.Row, draft: Draft) -> WriteResult:
