@@ -5667,9 +5667,10 @@ def _within(items: Sequence[Item], budget: int | None) -> list[Item]:
 
 # === 20. Revising, rewarding, forgetting ==========================================================
 
-def planned(brain: _Brain, draft: Draft) -> bool:
-    """Whether a text holds only in days to come, so that it can't stand for what holds now."""
-    return draft.when is not None and draft.when > brain.clock() + DAY_S    # in any time zone
+def planned(brain: _Brain, row: sqlite3.Row, draft: Draft) -> bool:
+    """Whether a text holds only in days to come, and so can't stand for one that holds now."""
+    tomorrow = brain.clock() + DAY_S    # in any time zone
+    return draft.when is not None and valid_from(row) <= tomorrow < draft.when
 
 
 # What stays is found beside the new text, too; what may contradict the old one says nothing of it.
@@ -5678,19 +5679,25 @@ _SQL_HEIR_LINKS = """INSERT OR IGNORE INTO links SELECT iif(src = :old, :new, sr
     AND :new NOT IN (src, dst) AND kind NOT IN ('update', 'contradiction')"""
 
 
+def _may_replace(brain: _Brain, row: sqlite3.Row, draft: Draft) -> None:
+    """Raises InvalidInput where a text can't stand for what a trace says now."""
+    old_id = row["id"]
+    _require(draft.origin in TRUSTED or row["origin"] not in TRUSTED, f"text of origin "
+             f"{draft.origin!r} may not replace what {row['origin']!r} said in #{old_id}; remember "
+             "it instead, without a key")
+    _require(not planned(brain, row, draft), f"when={day_of(draft.when or 0)} is to come and "
+             f"#{old_id} holds until then; remember what will hold as a text of its own, without a "
+             f"key and with its day in words, and revise #{old_id} on that day")
+
+
 def _revise(brain: _Brain, row: sqlite3.Row, draft: Draft) -> WriteResult:
     store, old_id, scope, now = brain.store, row["id"], row["scope_id"], brain.clock()
     if draft.text == row["text"]:
         return known_as(old_id, f"#{old_id} says just this: nothing to revise")
-    _require(draft.origin in TRUSTED or row["origin"] not in TRUSTED, f"text of origin "
-             f"{draft.origin!r} may not replace what {row['origin']!r} said in #{old_id}; remember "
-             "it instead, without a key")
+    _may_replace(brain, row, draft)
     _require(draft.when is None or draft.when >= valid_from(row), f"when={day_of(draft.when or 0)} "
              f"is before #{old_id} became true ({day_of(valid_from(row))}); remember what held "
              "earlier as a text of its own, without a key")
-    _require(not planned(brain, draft), f"when={day_of(draft.when or 0)} is to come and #{old_id} "
-             "holds until then; remember what will hold as a text of its own, without a key and "
-             f"with its day in words, and revise #{old_id} on that day")
     notice = f"supersedes #{old_id}"
     for near in neighbours(brain, draft, scope):
         new_id = near.row["id"]
@@ -5716,13 +5723,29 @@ def _revise(brain: _Brain, row: sqlite3.Row, draft: Draft) -> WriteResult:
     return WriteResult(new_id, decision.action == "create", decision)
 
 
+def _amended(brain: _Brain, row: sqlite3.Row, draft: Draft) -> WriteResult:
+    """Give a trace that says just this another kind, or the day when it became true."""
+    store, ident, now = brain.store, row["id"], brain.clock()
+    day = row["valid_from"] if draft.when is None else draft.when
+    if (draft.kind, day) == (row["kind"], row["valid_from"]):
+        return _revise(brain, row, draft)
+    _may_replace(brain, row, draft)
+    store.drop_traces({ident: row})     # it is found by its day, too
+    store.change(ident, kind=draft.kind, valid_from=day, updated_at=now)
+    store.add_pointers(now, "reindex", row["scope_id"], ident,
+                       store.pointers_of(store.traces([ident])[ident]))
+    return known_as(ident, f"#{ident} is of kind {draft.kind} and true since "
+                    f"{day_of(valid_from(row) if day is None else day)} now")
+
+
 def keyed(brain: _Brain, draft: Draft, *, heard: bool = False) -> WriteResult:
     """Write a draft; what stands under its key, if it has one, is superseded: what a user said only
     by a user, by what was `heard` of users alone, or by `revise`."""
     row = under_key(brain.store, brain.store.scope_id(draft.scope, create=True), draft.key)
     if row is None:
         return place(brain, draft)
-    if draft.text == row["text"] and not _kept_apart(draft, row["scope_id"], row):
+    if draft.text == row["text"] and not _kept_apart(
+            draft._replace(when=None), row["scope_id"], row):   # a slot holds on another day, too
         result = known_as(row["id"], "said again under its key")
         reinforce(brain, row, draft, result.decision)
         return result
@@ -6523,7 +6546,7 @@ def _taken_in(brain: _Brain, draft: Draft, heard: bool, before: dict[int, list[o
         and verdict.relation in ("update", "contradiction") and not n.row["key"]
         and (n.row["scope_id"], n.row["kind"]) == (scope, draft.kind)
         and OVERHEARD in json.loads(n.row["tags"] or "[]")), None)
-    if old and (old["origin"] == "user" and not heard or planned(brain, draft)):
+    if old and (old["origin"] == "user" and not heard or planned(brain, old, draft)):
         old, draft = None, draft._replace(key=None)     # it stands beside it
     for row in [*(n.row for n in near), *filter(None, [old])]:
         before.setdefault(row["id"], [row[name] for name in _KEPT])
@@ -7203,7 +7226,7 @@ class Hippocampus(_Brain):
                 quarantine=doubt, notes=(*draft.notes, *notes))
             _require(not draft.quarantine, f"revise: the new text is {draft.quarantine} and may "
                      "not replace a trace; remember it instead, marked as untrusted")
-            result = _revise(self, row, draft)
+            result = (_amended if draft.text == row["text"] else _revise)(self, row, draft)
         if row["id"] != asked:
             reason = f"#{asked} was superseded already; {result.decision.reason}"
             result = result._replace(decision=result.decision._replace(reason=reason))
@@ -11059,7 +11082,8 @@ class _Intake:
         """Write a draft, over what its source said before, inside a transaction."""
         if stands := self.standing(draft, old):
             return stands
-        ahead = planned(self.hippo, draft)
+        over = old or under_key(self.store, self.store.scope_id(self.scope), draft.key)
+        ahead = over is not None and planned(self.hippo, over, draft)
         if old is not None and old["valid_to"] is None and not draft.quarantine:
             when = draft.when if (draft.when or 0.0) > valid_from(old) and not ahead else None
             result, revised = _revise(self.hippo, old, draft._replace(when=when)), "revised"

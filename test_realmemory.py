@@ -5222,7 +5222,20 @@ def test_what_is_to_come_hides_nothing_that_holds_now(hippo, clock):
     assert said(hippo, "rent", as_of=clock() - DAY) == ["The rent is 100 euros"]
 
 
-def test_what_is_to_come_is_imported_and_learned_beside_what_holds_now(hippo, clock, tmp_path):
+def test_what_is_to_come_can_be_put_off(hippo, clock):
+    meeting, = put(hippo, "The meeting is on Monday", when=clock() + 9 * DAY)
+    hippo.revise(meeting, "The meeting is on Tuesday", when=clock() + 10 * DAY)
+    assert said(hippo, "meeting") == ["The meeting is on Tuesday"]
+
+
+def test_a_slot_that_holds_the_same_on_another_day_is_reinforced(hippo):
+    for when in ("2030-01-07", "2030-02-11"):
+        told = hippo.remember("The duty officer is Imke", key="officer", when=when)
+    assert told.decision.action == "reinforce" and len(hippo.traces()) == 1
+    assert sql(hippo.store.folder, "SELECT reinforcements FROM traces") == [(1,)]
+
+
+def test_what_is_to_come_is_learned_beside_what_holds_now(hippo, clock):
     put(hippo, "Rent is 100 euros", key="rent")
     rm.MainContext(hippo, "talk").add("user", "From May on the rent is 200 euros")
     hippo.consolidate(extractor=lambda talk: [
@@ -5268,6 +5281,20 @@ def test_a_revision_keeps_the_key_and_tags_that_its_trace_took_meanwhile(alone):
         told = one.lookup("ann.city")
         assert (told.text, [*told.tags], told.meta) == (
             "Ann lives in Paris since May", ["x", "y"], {"by": "Bo"})
+
+
+def test_a_revision_by_the_same_text_sets_its_kind_and_its_day(hippo, clock):
+    ident, = put(hippo, "Answers are short", kind="episodic")
+    told = hippo.revise(ident, "Answers are short", kind="procedural", when="2030-01-07")
+    assert (told.memory_id, told.created) == (ident, False)
+    assert "kind procedural" in told.decision.reason
+    item = hippo.get(ident)
+    assert (item.kind, rm.day_of(item.valid_from)) == ("procedural", "2030-01-07")
+    assert "Answers are short" in hippo.brief() and hippo.check() == []
+    assert said(hippo, "what was said in January 2030 about answers") == ["Answers are short"]
+    assert "nothing to revise" in hippo.revise(ident, "Answers are short").decision.reason
+    with pytest.raises(rm.InvalidInput, match="may not replace"):
+        hippo.revise(ident, "Answers are short", kind="semantic", origin="web")
 
 
 def test_recall_and_brief_show_the_current_fact_and_not_its_ancestor(hippo, clock):
