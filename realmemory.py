@@ -1674,6 +1674,9 @@ _FRAME = Regex(f"[<\uff1c\ufe64]({_GAP}" + _GAP.join(
     f"[{c}{chr(ord(c) + 0xfee0)}]" for c in "realmemory") + ")", re.I)
 
 
+LONGEST_SECRET = 5_000      # characters
+
+
 def redacted(text: str) -> tuple[str, tuple[str, ...]]:
     """The text with each secret replaced by "[redacted:kind]", and the kinds found.
 
@@ -1873,14 +1876,27 @@ def clean(value: Any, key: str = "") -> Any:
     if isinstance(value, str):
         name = len(value) < 20 and value.isascii() and value.isidentifier()     # no secret is one
         text = value if name else redacted(storable(value))[0]
-        named = redacted(f"{key}={text[:5_000]}")[1] if key else ()     # no secret is longer
+        named = redacted(f"{key}={text[:LONGEST_SECRET]}")[1] if key else ()
         return f"[redacted:{named[0]}]" if named and text == value else text
     try:
         if isinstance(value, Mapping):
             return {clean(str(k)): clean(v, f"{key[-60:]} {k}".strip()) for k, v in value.items()}
-        return [clean(v, key) for v in value] if isinstance(value, (list, tuple)) else value
+        if isinstance(value, (list, tuple, set, frozenset)):
+            return [clean(v, key) for v in value]
     except RecursionError:
         raise InvalidInput(f"{_shown(value)} is nested too deep; give a flatter one") from None
+    if value is None or isinstance(value, bool) or not key and isinstance(value, int | float):
+        return value
+    kept = clean(said := str(value), key)   # of what is no plain data: the text that is kept of it
+    return value if kept == said and isinstance(value, int | float) else kept
+
+
+def cut_clean(text: str, limit: int) -> str:
+    """The text, or its beginning without secrets: of one that the cut divides no part is kept."""
+    if len(text) <= limit:
+        return text
+    near = text[:limit + LONGEST_SECRET]
+    return str(clean(near if near == text else "".join(near.rsplit(None, 1)[:1])))[:limit]
 
 
 def one_line(text: str, limit: int = 0) -> str:
@@ -3168,6 +3184,24 @@ class Store:
                                      "open; nothing was stored: open it again")
                 self._catch_up()
                 yield
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """A part of a write transaction that is undone by itself where it fails."""
+        before = self._con.total_changes
+        self.run("SAVEPOINT step")
+        try:
+            yield
+        except BaseException:
+            if self._con.in_transaction:
+                self.run("ROLLBACK TO step")
+                if self._con.total_changes != before:
+                    self._forget_cache()
+                    self._catch_up()
+            raise
+        finally:
+            if self._con.in_transaction:
+                self.run("RELEASE step")
 
     @contextmanager
     def _patient(self, seconds: float | None) -> Iterator[None]:
@@ -5437,7 +5471,7 @@ def _recalled(brain: _Brain, query: str, *, k: int, scope: str | None, all_scope
     reason += f"; keyword mode: {brain.turned_off}" if brain.turned_off else ""
     ms = round((time.perf_counter() - started) * 1000, 3)
     brain.note(work.now, "recall", None if all_scopes or not scopes else scopes[0], {
-        "cue": clean(work.cue.text[:500]), "ids": [i.memory_id for i in items], "ms": ms,
+        "cue": clean(cut_clean(work.cue.text, 500)), "ids": [i.memory_id for i in items], "ms": ms,
         "confidences": [i.confidence for i in items], "abstained": not items})
     return RecallPacket(query, tuple(items), tuple(context), not items, ms, reason, tuple(refused))
 
@@ -6302,7 +6336,7 @@ def _taken_in(brain: _Brain, draft: Draft, heard: bool, before: dict[int, list[o
         old, draft = None, draft._replace(key=None)     # it stands beside it
     for row in [*(n.row for n in near), *filter(None, [old])]:
         before.setdefault(row["id"], [row[name] for name in _KEPT])
-    with suppress(InvalidInput):
+    with suppress(InvalidInput, NotFound), store.step():
         result = keyed(brain, draft, heard=heard) if (
             draft.key or not old or draft.quarantine) else _revise(brain, old, draft)
         return [result.memory_id] * result.created
@@ -8870,7 +8904,7 @@ def run_agent(model: Callable[[list[dict[str, Any]], list[dict[str, Any]]], Any]
     for step in range(1, max_steps + 1):
         out = context.usage()["evicted"]
         reply = reply_of(model(context.chat(), listed))
-        context.add("assistant", reply.text[:MAX_TEXT_CHARS], calls=reply.calls,
+        context.add("assistant", cut_clean(reply.text, MAX_TEXT_CHARS), calls=reply.calls,
                     reasoning=reply.reasoning)
         if not reply.calls:
             cited = context.cited(reply.text)
@@ -8987,7 +9021,7 @@ def _called(context: MainContext, own: Mapping[str, Callable[..., Any]],
                 name: value for name, value in given.items() if name != "request_heartbeat"}))
             told = result if isinstance(result, str) else to_json(result)
             more = f"\n[the first of {len(told):,} characters]" * (len(told) > MAX_TEXT_CHARS)
-            return (told[:MAX_TEXT_CHARS - len(more)] + more) or "(empty)", None, []
+            return (cut_clean(told, MAX_TEXT_CHARS - len(more)) + more) or "(empty)", None, []
         _require(name in tools, f"there is no tool {_shown(call['name'])}; answer in plain text, "
                  f"or use {', '.join([*tools, *own])}")
         answer = tools[name].answer(context, checked_arguments(tools[name], given))
@@ -8995,7 +9029,7 @@ def _called(context: MainContext, own: Mapping[str, Callable[..., Any]],
         told = f"error {type(error).__name__}: it does not say why"
         with suppress(Exception):       # its __str__ is the caller's, too
             told = f"error {getattr(error, 'code', type(error).__name__)}: {error}"
-        return told[:MAX_TEXT_CHARS], None, []
+        return cut_clean(told, MAX_TEXT_CHARS), None, []
     if name != "page_in" and not isinstance(answer.data, list):
         return answer.text, None, []
     ids = [*id_list(given["handle"], "handle")] if name == "page_in" else [
@@ -9076,7 +9110,9 @@ def exact_json(value: object) -> str:
         if isinstance(value, Mapping):
             return {exact(str(name)): exact(part, f"{key[-60:]} {name}".strip())
                     for name, part in value.items()}
-        return [exact(part, key) for part in value] if isinstance(value, (list, tuple)) else value
+        if isinstance(value, (list, tuple)):
+            return [exact(part, key) for part in value]
+        return clean(value, key) if isinstance(value, int | float) else value
 
     try:
         return json.dumps(exact(value))
@@ -9372,8 +9408,9 @@ class AgentSession:
         for item in listed(items, "items"):
             _require(isinstance(item, Mapping), f"add_items: {_shown(item)} is no mapping")
             role, text, about = _said_in(item)
-            draft = draft_of(self.hippo, text[:MAX_TEXT_CHARS], logged=True, scope=self.scope,
-                             meta=about, origin=ROLES[role], session_id=self.session_id)
+            draft = draft_of(self.hippo, cut_clean(text, MAX_TEXT_CHARS), logged=True,
+                             scope=self.scope, meta=about, origin=ROLES[role],
+                             session_id=self.session_id)
             drafts.append(draft._replace(meta={**draft.meta, "item": exact_json(item)}))
         with self.hippo.writing():
             said = self.hippo.store.value("SELECT count(*) FROM traces WHERE session_id = ?",
@@ -9452,7 +9489,7 @@ class LangGraphStore:
             texts = _strings(json.loads(value)) or [op.key]
         for path in op.index or ():
             texts += base.get_text_at_path(json.loads(value), base.tokenize_path(path))
-        text = "\n".join(texts)[:MAX_TEXT_CHARS]
+        text = cut_clean("\n".join(texts), MAX_TEXT_CHARS)
         return draft_of(
             self.hippo, text if text.strip() else "(not indexed)", kind="semantic", force_new=True,
             scope=self.scope, tags={_tag(op.namespace[:n]) for n in range(len(op.namespace) + 1)},
@@ -9801,7 +9838,8 @@ def heard(text: str) -> str:
     'Go on'
     """
     text = unframed(str(_INSTEAD.sub("", _unwrapped(text[:MAX_TEXT_CHARS])))).strip()
-    return text if len(text) <= TURN_CHARS else f"{text[:TURN_CHARS]}… ({len(text):,} characters)"
+    return text if len(text) <= TURN_CHARS else (
+        f"{cut_clean(text, TURN_CHARS)}… ({len(text):,} characters)")
 
 
 def _said(line: Mapping[str, Any], session: str, cwd: str) -> Said | None:
@@ -10045,8 +10083,8 @@ class _Hook:
             return ""
         self._enter(lines)
         self.brain._journal([(self.now, "recall", self.store.scope_id(self.scope), {
-            "cue": clean(self.prompt[:500]), "ids": [*lines], "ms": ms, "confidences": sure,
-            "abstained": False}, self.store.seen, self.store.epoch)])
+            "cue": clean(cut_clean(self.prompt, 500)), "ids": [*lines], "ms": ms,
+            "confidences": sure, "abstained": False}, self.store.seen, self.store.epoch)])
         return "\n".join([head, *lines.values(), tail])
 
     def _enter(self, lines: Mapping[int, str]) -> None:
@@ -10666,6 +10704,17 @@ class _Intake:
         with self.store.reading():
             self.look()
 
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """One write transaction; of one that fails nothing is taken for held."""
+        try:
+            with self.hippo.writing():
+                self.look()
+                yield
+        except BaseException:
+            self.seen = ()
+            raise
+
     def look(self) -> None:
         """Read what the scope holds, inside a transaction, if anybody else wrote since."""
         if self.seen == (seen := self.store.stamp()[:2]):
@@ -10726,13 +10775,23 @@ class _Intake:
             above is not None and above["origin"] in TRUSTED) else None
 
     def place(self, draft: Draft, old: sqlite3.Row | None = None) -> Verdict:
-        """Write a draft, over what its source said before, inside a transaction."""
-        if stands := self.standing(draft, old):
-            return stands
+        """Write a draft, over what its source said before, inside a transaction, or skip it."""
+        try:
+            with self.store.step():
+                return self.standing(draft, old) or self.written(draft, old)
+        except _WRONG as error:
+            return _skipped(one_line(draft.text, 100), error)
+
+    def written(self, draft: Draft, old: sqlite3.Row | None) -> Verdict:
+        """The verdict on a draft that is written; an older value of a key is its history."""
+        above = under_key(self.store, self.store.scope_id(self.scope), draft.key)
         if old is not None and old["valid_to"] is None and not draft.quarantine:
             when = draft.when if (draft.when or 0.0) > valid_from(old) else None
             result, revised = _revise(self.hippo, old, draft._replace(when=when)), "revised"
             self.held.pop(old["text"], None)
+        elif above and draft.when is not None and draft.when < valid_from(above):
+            result, revised = place(self.hippo, draft._replace(force_new=True)), ""
+            one_key(self.store, result.memory_id)
         else:
             result, revised = keyed(self.hippo, draft), ""
             if draft.force_new and result.created:
@@ -10807,7 +10866,7 @@ def _take_notes(intake: _Intake, source: Source) -> Iterator[Verdict]:
             try:
                 if isinstance(note, dict):
                     ident = note.get("id", "")
-                    own = ("", path) if whole else (path, to_json([ident[:2_000]])) if (
+                    own = ("", path) if whole else (path, to_json([cut_clean(ident, 2_000)])) if (
                         ident and often[ident] == 1) else ("", "")
                     drafts.append(intake.draft(own[0], **note | {"id": own[1]}))
                     continue
@@ -10817,8 +10876,7 @@ def _take_notes(intake: _Intake, source: Source) -> Iterator[Verdict]:
             yield _skipped(where, note) if flaws <= FLAWS_TOLD else _FLAWED
         if not drafts and not whole:
             continue
-        with intake.hippo.writing():
-            intake.look()
+        with intake.writing():
             told = [*intake.file(path, drafts)] if whole else [
                 intake.place(draft, intake.before(draft)) for draft in drafts]
         yield from told
@@ -10992,7 +11050,6 @@ class _OwnIntake:
             valid_from=draft.when, n_words=len(set(draft.words)), whole=whole, prev_id=previous,
             gist_id=self.there(row.get("gist_id"), scope), tags=_json_or_null(draft.tags),
             meta=_json_or_null(draft.meta))
-        self.placed[row["id"]] = self.known[row["uid"]] = ident, scope
         for one in variants:
             store.add("variants", trace_id=ident, **one)
         one_key(store, ident)
@@ -11001,6 +11058,7 @@ class _OwnIntake:
         for earlier, weight in zip(before, NEXT, strict=False):
             pointers += pointer_group(earlier, add_impacts({}, first_words(draft.text), weight), ())
         store.add_pointers(self.hippo.clock(), "remember", scope, ident, pointers)
+        self.placed[row["id"]] = self.known[row["uid"]] = ident, scope
         return Verdict("create", ident, text)
 
     def settle(self, row: Mapping[str, Any]) -> None:
@@ -11025,7 +11083,7 @@ class _OwnIntake:
         if len({*ends}) == 2 and linkable(self.store.traces(ends).values()):
             self.store.run(
                 "INSERT OR IGNORE INTO links VALUES(?, ?, ?, ?, ?, ?)", *ends,
-                clean(str(row["kind"])[:40]), number_in(row["weight"], "weight", 0, 1),
+                clean(str(row["kind"]))[:40], number_in(row["weight"], "weight", 0, 1),
                 number_in(row["eligible"], "eligible", 0, 1), epoch(row["touched_at"]))
 
     def add_block(self, row: Mapping[str, Any]) -> Verdict:
@@ -11087,7 +11145,8 @@ def _take_own(intake: _Intake, source: Source) -> Iterator[Verdict]:
                     own.look()
                 for where, row in batch:
                     try:
-                        told.append(step(row))
+                        with nullcontext() if kind == "block" else intake.store.step():
+                            told.append(step(row))
                     except _WRONG as error:
                         told.append(_skipped(where, error))
             yield from filter(None, told)
@@ -11314,8 +11373,7 @@ def _taken(intake: _Intake, path: str, named: str | None) -> Iterator[Verdict]:
     for name, lost in [*intake.taken] if folder else ():
         if lost.startswith(inside) and not os.path.lexists(lost):
             intake.name = name
-            with intake.hippo.writing():
-                intake.look()
+            with intake.writing():
                 told = [*intake.file(lost, [])]
             yield from told
 
@@ -13143,8 +13201,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (Exception, SystemExit) as error:
         code = _failed(error, hook_like, options)
         if hook_like and code:
-            said = (f"usage error: {' '.join(arguments)[:200]}" if isinstance(error, SystemExit)
-                    else f"{command}: {type(error).__name__}: {error}")
+            said = (f"usage error: {cut_clean(' '.join(arguments), 200)}" if isinstance(
+                error, SystemExit) else f"{command}: {type(error).__name__}: {error}")
             _hook_error(options or _bare_options(str(command), **named), said)
             return 0
         return code

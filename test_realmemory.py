@@ -2297,6 +2297,31 @@ DOORS = {
         "notes.txt": TELLING, "MEMORY.md": f"# x\n- {TELLING}\n"}.items()}}
 
 
+@pytest.mark.parametrize("value", [
+    {TOKEN}, frozenset([TOKEN]), TOKEN.encode(), SimpleNamespace(x=TOKEN), Path(TOKEN),
+    ValueError(TOKEN), [{"x": (TOKEN,)}], {"password": 83915274}, {"password": [83915274.0]}])
+def test_a_secret_in_a_value_of_any_type_is_cut_out_of_meta(value, hippo, alone):
+    hippo.remember("Oak is hard", meta={"seen": value, "n": 83, "on": True, "share": 0.5})
+    meta = hippo.traces()[0].meta
+    assert {**meta, "seen": 0} == {"seen": 0, "n": 83, "on": True, "share": 0.5}
+    assert "[redacted:" in str(meta) and TOKEN.encode() not in bytes_in(alone)
+    assert "83915274" not in str(meta)
+
+
+@pytest.mark.parametrize("limit", [200, 500, rm.TURN_CHARS])
+@pytest.mark.parametrize("tail", ["", " and so on", " x" * 30_000, f" {TOKEN}" * 900])
+def test_no_part_of_a_secret_is_left_by_a_cut_through_it(limit, tail, hippo, alone):
+    for at in (5, 20, len(TOKEN) - 1):
+        text = "word " * ((limit - at) // 5) + "-" * ((limit - at) % 5 - 1) + " " * (
+            (limit - at) % 5 > 0) + TOKEN + tail
+        kept = rm.cut_clean(text, limit)
+        assert len(kept) <= limit and TOKEN[:12] not in kept and kept[:100] == text[:100]
+        hippo.recall(text)
+        hippo.remember(rm.heard(text), force_new=True)
+    hippo.close()
+    assert TOKEN[:12].encode() not in bytes_in(alone)
+
+
 @pytest.mark.parametrize("door", DOORS)
 def test_a_secret_is_cut_out_on_every_way_into_the_store(door, hippo, alone, tmp_path):
     (tmp_path / "in").mkdir()
@@ -6077,7 +6102,8 @@ def test_sleep_asks_about_each_session_of_each_project_by_itself(hippo):
 
 @pytest.mark.parametrize("proposal", [
     {"text": "x y", "kind": "rumour"}, {"text": 5}, {"txt": "x"}, 5, None, {"text": "  "},
-    {"text": "x", "sources": [999]}, {"text": "x", "sources": "all"}, {"text": "x", "key": ""}])
+    {"text": "x", "sources": [999]}, {"text": "x", "sources": "all"}, {"text": "x", "key": ""},
+    {"text": "x", "related_ids": [4711]}])
 def test_an_unfit_proposal_is_left_out_and_sleep_goes_on(proposal, hippo):
     talk(hippo, None, "s", "the mast is made of oak")
     dream = hippo.consolidate(extractor=lambda turns: [proposal, "the mast is of oak"],
@@ -10712,6 +10738,46 @@ def test_no_file_breaks_an_import(name, hippo, tmp_path):
     for bad in (tmp_path / "none", "/dev/null", "/dev/zero"):
         with pytest.raises(rm.RealMemoryError):
             rm.import_from(hippo, str(bad))
+
+
+@pytest.mark.parametrize("row", [
+    {"text": "It is Paris", "key": "city", "when": "2029-01-02"},
+    {"text": "It is Paris"}])
+def test_one_odd_row_of_an_import_costs_no_other(row, hippo, tmp_path, monkeypatch):
+    first = {"text": "It is Rome", "key": "city", "when": "2030-01-02"}
+    path, real = file_of(tmp_path, "x.jsonl", "\n".join(map(json.dumps, [
+        first, row, {"text": "Oak is hard"}]))), rm.place
+
+    def place(brain, draft):        # which may fail after it wrote
+        result = real(brain, draft)
+        if "key" not in row and draft.text == row["text"]:
+            raise rm.NotFound("no")
+        return result
+
+    monkeypatch.setattr(rm, "place", place)
+    kept = {"create": 3} if "key" in row else {"create": 2, "skipped": 1}
+    assert taken(hippo, path) == kept
+    assert [item.text for item in hippo.traces()] == ["Oak is hard", "It is Rome"]
+    assert said(hippo, "Paris", as_of="2029-06-01") == ["It is Paris"] * ("key" in row)
+    assert hippo.check() == []
+    assert taken(hippo, path) == {"known": kept.pop("create"), **kept}
+
+
+def test_what_a_failed_import_of_a_file_did_not_store_is_not_known_to_the_next(
+        hippo, tmp_path, monkeypatch):
+    for name in "ab":
+        file_of(tmp_path, f"in/{name}.jsonl", "\n".join(map(json.dumps, [
+            {"text": "Oak is hard"}, {"text": name * 9}])))
+    real = rm.keyed
+
+    def keyed(brain, draft):
+        if draft.text == "a" * 9:
+            raise OSError("no")
+        return real(brain, draft)
+
+    monkeypatch.setattr(rm, "keyed", keyed)
+    assert taken(hippo, tmp_path / "in") == {"create": 2, "skipped": 1}
+    assert {item.text for item in hippo.traces()} == {"Oak is hard", "b" * 9}
 
 
 @pytest.mark.parametrize("size", [rm.LINE_BYTES - 1, rm.LINE_BYTES, 2 * rm.LINE_BYTES, 9_000_000])
