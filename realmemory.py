@@ -59,7 +59,7 @@ from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from heapq import nlargest, nsmallest
-from itertools import accumulate, chain, groupby, islice, permutations, repeat
+from itertools import accumulate, chain, count, groupby, islice, permutations, repeat
 from operator import add, eq, ge, gt, le, lt, mul, ne
 from types import SimpleNamespace
 
@@ -2911,6 +2911,7 @@ SQL_WHOSE = """SELECT user_version, application_id, EXISTS(SELECT 1 FROM sqlite_
 _PRAGMAS = ("synchronous = NORMAL", "foreign_keys = ON", "secure_delete = ON",
             "temp_store = MEMORY", "journal_size_limit = 16000000", "cache_size = -16000",
             "wal_autocheckpoint = 4000")  # pages: each checkpoint waits for the disk
+VACUUMED_IN_MEMORY = 32_000_000
 # sqlite3's words, our error, and the way out.
 _FAILURES: tuple[tuple[str, type[StoreError], str], ...] = (
     ("readonly|unable to open", ReadOnly,
@@ -3378,7 +3379,14 @@ class Store:
             return False
         emptied = "PRAGMA wal_checkpoint(TRUNCATE)"
         with self._alone(), self._patient(0.25), suppress(sqlite3.OperationalError):
-            return not any(map(self.value, [emptied, *["VACUUM", emptied] * vacuum]))
+            large = vacuum and os.path.getsize(self.path) > VACUUMED_IN_MEMORY
+            try:
+                if large:               # by a file that SQLite unlinks once it is open
+                    self.run("PRAGMA temp_store = FILE")
+                return not any(map(self.value, [emptied, *["VACUUM", emptied] * vacuum]))
+            finally:
+                if large:
+                    self.run("PRAGMA temp_store = MEMORY")
         return False        # what was asked for is done all the same
 
 
@@ -3634,10 +3642,13 @@ def remove(path: str) -> None:
         os.unlink(path)
 
 
+_USES = count(1)
+
+
 @contextmanager
 def unfinished(path: str) -> Iterator[str]:
-    """A name beside a path for what will be put there; nothing stays of it."""
-    part = f"{path}.{os.getpid()}.part"
+    """A name beside a path for what will be put there, of this use alone; nothing stays of it."""
+    part = f"{path}.{next(_USES)}.{os.getpid()}.part"
     try:
         yield part
     finally:
@@ -3656,9 +3667,9 @@ def sweep(*folders: str, of: str = "") -> None:
 
 
 def runs(pid: int) -> bool:
-    """Whether another process runs; on Windows, where to ask would end it, each one does."""
+    """Whether a process runs; on Windows, where to ask would end it, each one does."""
     if pid == os.getpid() or os.name == "nt":
-        return pid != os.getpid()
+        return True
     try:
         os.kill(pid, 0)
     except OSError as error:
@@ -3714,7 +3725,7 @@ def thinned(times: Sequence[float], keep: int) -> list[int]:
     """
     stay, first = list(range(len(times))), int(keep > 1)
     while len(stay) > keep > 0:
-        gaps = [(times[b] - times[a]) / (1 + times[-1] - times[a])
+        gaps = [(times[b] - times[a]) / (1 + max(0, times[-1] - times[a]))
                 for a, b in zip(stay[first:], stay[first + 1:], strict=False)]
         del stay[first + gaps.index(min(gaps))]
     return sorted({*range(len(times))}.difference(stay))
@@ -3988,9 +3999,9 @@ class TraceStore(Store):
 
     def head(self, ident: int, known: dict[int, int] | None = None) -> int:
         """The current version at the end of a chain of supersessions; `known` is a cache."""
-        known, passed = {} if known is None else known, []
+        known, passed = {} if known is None else known, dict[int, None]()
         while ident not in known and ident not in passed:
-            passed.append(ident)
+            passed[ident] = None
             ident = self.value("SELECT superseded_by FROM traces WHERE id = ?", ident) or ident
         ident = known.get(ident, ident)
         known.update(dict.fromkeys(passed, ident))
@@ -4204,11 +4215,14 @@ def _origin(common: str) -> str:
 def _normal_remote(url: str) -> str:
     """host/path of a remote.
 
-    >>> _normal_remote("git@Host.example:a/b.git") == _normal_remote("https://host.example/a/b")
-    True
+    >>> {*map(_normal_remote, ("git@Host.example:a/b.git", "https://host.example/a/b",
+    ...     "host.example:a/b", "ssh://git@host.example:22/a/b/"))}
+    {'host.example/a/b'}
     """
-    url = re.sub(r"^[a-z+]+://", "", url.strip(), flags=re.I)
-    url = re.sub(r"^[^/@]*@", "", url).replace(":", "/", 1) if "@" in url.split("/")[0] else url
+    url, named = re.subn(r"^[a-z+]+://", "", url.strip(), flags=re.I)
+    url, user = re.subn(r"^[^/@]*@", "", re.sub(r"^([^/:]+):(?:22|80|443)(?=/)", r"\1", url))
+    if user or not named:               # host:path; C: is none
+        url = re.sub(r"^([^/:]{2,}):/?", r"\1/", url)
     host, _, path = url.partition("/")
     return f"{host.lower()}/{path.strip('/').removesuffix('.git').lower()}"
 
@@ -4322,6 +4336,8 @@ class _Brain:
 
     def note(self, at: float, op: str, scope_id: int | None, data: dict[str, object]) -> None:
         """Keep a journal entry for the next write; 64 are written if that needs no wait."""
+        if self.store.read_only:
+            return
         self._waiting.append((at, op, scope_id, data, self.store.seen, self.store.epoch))
         if len(self._waiting) >= 64:
             self.flush(timeout_s=0.0)
@@ -4541,19 +4557,21 @@ CITED_BYTES = 10_000_000  # larger files are not looked at
 MOVES_TRIED = 32  # places, the nearest, that begin like the cited lines: many lines are "}"
 
 
-@lru_cache(maxsize=64)
-def _lines_at(path: str, size: int, *_state: int) -> list[str]:
+@lru_cache(maxsize=1)       # of 10 MB the lines take five times that
+def _lines_at(path: str, size: int, *_stamp: int) -> list[str]:
+    """The lines of a file.  One that says it is empty is not opened: it may be endless."""
+    if not size:
+        return []
     with open(path, encoding="utf-8-sig", errors="replace") as file:
         return [line.rstrip() for line in file.read(size).removesuffix("\n").split("\n")]
 
 
-def _lines_of(path: str) -> list[str] | None:
-    """The lines of a regular file.  One that says it is empty is not opened: it may be endless."""
+def _stamp_of(path: str) -> tuple[int, ...] | None:
+    """The size of a regular file, and what is another one once it was changed."""
     with suppress(OSError, ValueError):
         now = os.stat(path)     # who restores the time of an edit can't restore ctime
         if now.st_mode & 0o170000 == 0o100000 and now.st_size <= CITED_BYTES:
-            return _lines_at(path, now.st_size, now.st_mtime_ns, now.st_ctime_ns,
-                             now.st_ino) if now.st_size else []
+            return now.st_size, now.st_mtime_ns, now.st_ctime_ns, now.st_ino
     return None
 
 
@@ -4579,9 +4597,11 @@ def cited_file(source: str) -> tuple[str, str | None]:
     except OSError:                     # the working directory is gone: no path leads from it
         return source, None
     span = f"#L{first}-L{last or first}" if first else ""
-    cited = lines = _lines_of(path)
-    if lines and first:
-        cited = lines[int(first) - 1:int(last or first)] if int(first) else []
+    cited, stamp = list[str](), _stamp_of(path)
+    with suppress(OSError):
+        cited = _lines_at(path, *stamp) if stamp else []
+    if cited and first:
+        cited = cited[int(first) - 1:int(last or first)] if int(first) else []
     return f"file:{path}{span}", _span_hash(cited) if cited else None
 
 
@@ -4591,9 +4611,16 @@ def file_state(source: str, known: str | None) -> str:
     match = _FILE.fullmatch(source)
     if match is None or known is None:
         return "unchecked"
-    lines = _lines_of(match[1])
-    if lines is None:
-        return "gone"
+    with suppress(OSError):
+        if stamp := _stamp_of(match[1]):
+            return _state_at(source, known, *stamp)
+    return "gone"
+
+
+@lru_cache(maxsize=4_096)       # to hash 10 MB takes .04 s
+def _state_at(source: str, known: str, *stamp: int) -> str:
+    match = _FILE.fullmatch(source)
+    lines = _lines_at(match[1], *stamp)
     first, last = (int(match[2]) - 1, int(match[3])) if match[2] else (0, len(lines))
     if _span_hash(lines[first:last]) == known:
         return "fresh"
@@ -6366,11 +6393,17 @@ def _learnt(brain: _Brain, drafts: Sequence[tuple[Draft, bool]]) -> dict[str, li
             "SELECT trace_id, max(id) FROM variants WHERE id > ? GROUP BY 1", wording)]}
 
 
+_SQL_PROVEN = f"""SELECT id FROM traces t WHERE kind = 'episodic' AND valid_to IS NULL
+    AND quarantined = 0 AND reinforcements > 0 AND reinforcements >= ? AND contexts >= ?
+    AND origin {SQL_IN} AND NOT EXISTS(SELECT 1 FROM images i JOIN sleeps s ON s.id = sleep_id
+    WHERE act = 'promoted' AND row_key = CAST(t.id AS TEXT)
+    AND undone_at >= coalesce(reinforced_at, 0))"""     # undone by hand, and not said again since
+
+
 def _sleep(brain: _Brain, learnt: Mapping[str, list[_Change]]) -> Dream:
     store, config, now = brain.store, brain.config, brain.clock()
     proven = store.rows(
-        "SELECT id FROM traces WHERE kind = 'episodic' AND valid_to IS NULL AND quarantined = 0 "
-        "AND reinforcements > 0 AND reinforcements >= ? AND contexts >= ? AND origin " + SQL_IN,
+        _SQL_PROVEN,
         config.promote_reinforcements, config.promote_contexts, to_json(TRUSTED))
     acts: dict[str, list[_Change]] = {
         **learnt, **_link_changes(brain, now), "promoted": [
@@ -6383,7 +6416,8 @@ def _sleep(brain: _Brain, learnt: Mapping[str, list[_Change]]) -> Dream:
     counts = {act: len(changes) for act, changes in acts.items()} | {"folded": store.fold()} | kept
     store.hear(HEARD_AT_ONCE)
     store.keep_background()
-    store.run("DELETE FROM images WHERE sleep_id <= ?", sleep_id - IMAGES_KEPT)
+    store.run("DELETE FROM images WHERE sleep_id <= ? AND NOT (act = 'promoted' AND sleep_id IN "
+              "(SELECT id FROM sleeps WHERE undone_at NOT NULL))", sleep_id - IMAGES_KEPT)
     store.run(_STALE_CONTEXTS, now - CONTEXT_KEPT_S)
     store.run("DELETE FROM events WHERE seq <= (SELECT max(seq) FROM events) - ? "
               "AND pointers IS NULL AND op <> 'forget'", config.journal_keep)
@@ -6499,9 +6533,11 @@ _SEEN = f"""SELECT i.act, i.after, a.id, a.text, b.id, b.text FROM images i
 
 def _dreams(brain: _Brain, scopes: Sequence[int], limit: int) -> list[Dream]:
     """The dream log as seen from some scopes; merges in others are left out."""
-    asked, dreams = to_json(scopes), []
+    asked, dreams = to_json(scopes), list[Dream]()
     for ident, at, what, kept, undone in brain.store.rows(
-            "SELECT id, at, what, counts, undone_at FROM sleeps ORDER BY id DESC LIMIT ?", limit):
+            "SELECT id, at, what, counts, undone_at FROM sleeps ORDER BY id DESC"):
+        if len(dreams) == limit:
+            break
         seen, words = brain.store.rows(_SEEN, asked, asked, ident), []
         counts = {act: sum(image["act"] == act for image in seen)
                   for act in _ACTS if (act == "merged") == (what == "merge")}
@@ -6529,6 +6565,10 @@ def note_line(row: sqlite3.Row, room: int, most: int = 160) -> str:
     label += f" from {row['origin']}" * (row["origin"] not in TRUSTED)
     line = f"- #{row['id']} {day_of(row['updated_at'] or row['created_at'])} {label}: "
     return line + one_line(row["text"], max(24, min(most, room - len(line) - 1)))
+
+
+_LIVE_COUNT = """SELECT count(*) FROM traces INDEXED BY traces_brief WHERE scope_id = ?
+    AND valid_to IS NULL AND quarantined = 0"""
 
 
 def _brief(brain: _Brain, scope: str | None, limit: int) -> str:
@@ -6563,7 +6603,7 @@ def _brief(brain: _Brain, scope: str | None, limit: int) -> str:
         if room < 0:
             break
         lines.append(line)
-    more = sum(store.trace_counts(scopes).values()) - len(lines) + 1
+    more = sum(store.value(_LIVE_COUNT, one) for one in scopes) - len(lines) + 1
     text = "\n".join([*lines, *[f"({more} more: recall by words or #id)"] * bool(more), tail])
     return text if chosen and len(text) <= limit else ""
 
@@ -6584,8 +6624,8 @@ _TABLES = {  # of the report: title, how a row reads, the SQL of its rows in vis
         AND data IS NOT NULL AND scope_id {SQL_IN} GROUP BY 1, 2"""),
     "reinforced": ("Most reinforced", _TRACE_LINE,
                    _LIVE + " AND reinforcements > 0 ORDER BY reinforcements DESC LIMIT 5"),
-    "fading": ("Fading", _TRACE_LINE,
-               _LIVE + " ORDER BY strength, coalesce(reinforced_at, created_at) LIMIT 5")}
+    "fading": ("Fading", _TRACE_LINE, _LIVE.replace("*", "id, kind, scope_id, strength, pinned, "
+               "reinforced_at, created_at") + " AND pinned = 0 ORDER BY id")}     # all: few columns
 _FIGURES = f"""SELECT *, round(1.0 * writes / recalls, 2) AS writes_per_recall,
     round(1.0 * reflects / recalls, 3) AS reflect_per_recall,
     (SELECT round(avg(shown = 0), 3) FROM traces WHERE scope_id {SQL_IN}) AS never_recalled_share,
@@ -6603,11 +6643,14 @@ _FIGURES = f"""SELECT *, round(1.0 * writes / recalls, 2) AS writes_per_recall,
 def _report(brain: _Brain, scopes: Sequence[int]) -> dict[str, Any]:
     store, asked = brain.store, to_json(scopes)
     tables: dict[str, Any] = {key: store.rows(sql, asked) for key, (_, _, sql) in _TABLES.items()}
+    kept_now = _retained(brain, tables["fading"])
+    tables["fading"] = store.traces([row["id"] for row in nsmallest(
+        5, kept_now, key=kept_now.__getitem__)]).values()
     for key, rows in tables.items():
         tables[key] = [dict(row) for row in rows] if key not in ("reinforced", "fading") else [
             {"id": row["id"], "retention": round(kept, 2), "reinforcements": row["reinforcements"],
              "text": one_line(row["text"][:800], 200)}
-            for row, kept in _retained(brain, rows).items()]
+            for row, kept in _retained(brain, [*rows]).items()]
     figures = dict(store.rows(_FIGURES, *[asked] * 3)[0])
     times = [row[0] for row in store.rows(
         "SELECT json_extract(data, '$.ms') FROM events WHERE op = 'recall' AND data IS NOT NULL "
@@ -6976,17 +7019,34 @@ class Hippocampus(_Brain):
 
     def remember_many(self, items: Iterable[str | Mapping[str, Any]]) -> list[WriteResult]:
         """`remember` each text or mapping of its arguments, a hundred (with a model one) to a
-        transaction; those before an error stay."""
+        transaction; those before one that is refused stay."""
         given, results = listed(items, "items"), list[WriteResult]()
         step = 1 if self.model() else 100  # a model reads what was said before
         for start in range(0, len(given), step):
-            drafts = []
-            for item in given[start:start + step]:
-                _require(isinstance(item, (str, Mapping)),
-                         f"remember_many: {_shown(item)} is neither a text nor a mapping")
-                drafts.append(draft_of(self, **({"text": item} if isinstance(item, str) else item)))
-            with self.writing():
-                results += [keyed(self, draft) for draft in drafts]
+            drafts = list[Draft]()
+            try:
+                for item in given[start:start + step]:
+                    _require(isinstance(item, (str, Mapping)),
+                             f"remember_many: {_shown(item)} is neither a text nor a mapping")
+                    drafts.append(draft_of(self, **(
+                        {"text": item} if isinstance(item, str) else item)))
+            finally:
+                results += self._remembered(drafts)
+        return results
+
+    def _remembered(self, drafts: Sequence[Draft]) -> list[WriteResult]:
+        """Write drafts up to one that is refused, which is then said."""
+        results, refusal = list[WriteResult](), None
+        with self.writing():
+            for draft in drafts:
+                try:
+                    with self.store.step():
+                        results.append(keyed(self, draft))
+                except (InvalidInput, NotFound) as error:
+                    refusal = error
+                    break
+        if refusal:
+            raise refusal
         return results
 
     def revise(self, old_id: int, new_text: str, *, kind: str | None = None,
@@ -7658,12 +7718,16 @@ _ROLE_OF = {"user": "user", "agent": "assistant", "tool": "tool"}
 CORE_SHARE = 0.6                    # of the cap for blocks and rules: the question needs the rest
 PAGE_SHARE, RULES_SHARE, SUMMARY_SHARE = 0.25, 0.15, 0.1    # shares of the cap, each at most
 EVICT_TO = 0.7                      # share of the cap that is left when it was passed
-EDITS_KEPT = 100                    # of a block or file: each holds its whole earlier text
+# Of a block or file: each edit holds its whole earlier text; the last one stays always.
+EDITS_KEPT, EDITS_CHARS = 100, 10_000_000
 _SAVE_BLOCK = """INSERT INTO blocks VALUES(NULL, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
     value = excluded.value, description = excluded.description, "limit" = excluded."limit",
     read_only = excluded.read_only, metadata = excluded.metadata"""
 _EDITS = """FROM block_edits WHERE block_id = (
     SELECT id FROM blocks WHERE scope_id = ? AND label = ?)"""
+_THIN_EDITS = f"""DELETE {_EDITS} AND id NOT IN (SELECT id FROM (
+    SELECT id, row_number() OVER newest AS n, sum(length(before)) OVER newest AS chars {_EDITS}
+    WINDOW newest AS (ORDER BY id DESC)) WHERE n = 1 OR n <= ? AND chars <= ?)"""
 _BLOCK_IDS = f"SELECT id FROM blocks WHERE scope_id = ? AND label {SQL_IN}"
 _BLOCK = """SELECT label, value, description, "limit", read_only, metadata, s.name AS scope, b.id
     FROM blocks b JOIN scopes s ON s.id = b.scope_id
@@ -7874,8 +7938,7 @@ class CoreMemory:
         if kept and old and old.value != block.value:
             store.run("INSERT INTO block_edits(block_id, at, before) SELECT id, ?, ? FROM blocks "
                       "WHERE scope_id = ? AND label = ?", now, old.value, scope, block.label)
-            store.run(f"DELETE {_EDITS} AND id NOT IN (SELECT id {_EDITS} ORDER BY id DESC "
-                      "LIMIT ?)", *[scope, block.label] * 2, EDITS_KEPT)
+            store.run(_THIN_EDITS, *[scope, block.label] * 2, EDITS_KEPT, EDITS_CHARS)
         if old is None or len(block.value) >= len(old.value):
             self.fits()
         store.event(now, "core", scope, None, {"label": block.label})
@@ -8773,7 +8836,8 @@ def checked_arguments(tool: Tool, given: Mapping[str, Any]) -> dict[str, Any]:
             plain = type(value) in (str, float) or type(value) is int and abs(value) < 2**63
             text = (str(value) if plain else "").strip().removeprefix("#")
             _require(plain and (
-                kind == "string" or re.fullmatch(r"[-+]?\d{1,18}(\.\d{1,18})?", text) is not None),
+                kind == "string" or re.fullmatch(
+                    r"[-+]?\d{1,18}(\.\d{1,18})?(e-\d{1,3})?", text) is not None),
                      f"{said}plain {kind.replace('string', 'text')}")
             checked[name] = str(value) if kind == "string" else float(text)
             if kind == "integer":
@@ -12737,7 +12801,8 @@ def _cmd_sleep(desk: Desk | None, _given: Mapping[str, Any]) -> Answer:
     dream = desk.hippo.consolidate(copy_after_s=0.0 if os.isatty(0) else HOOK_COPY_S)
     if dream is None:
         return Answer({"slept": False}, "nothing changed since the last sleep")
-    seen, = desk.hippo.dream_log(1, scope=desk.scope())
+    seen = next((one for one in desk.hippo.dream_log(100, scope=desk.scope())   # after it, merges
+                 if one.sleep_id == dream.sleep_id), dream._replace(counts={}))
     beyond = any(dream.counts[act] > n for act, n in seen.counts.items() if act in _ACTS)
     return Answer({"slept": True, **seen._asdict()}, dreams_text([seen._replace(changes=())])
                   + "\nother projects changed, too: dream-log --all-scopes" * beyond)
