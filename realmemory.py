@@ -6680,7 +6680,8 @@ def _brief(brain: _Brain, scope: str | None, limit: int) -> str:
         lines.append(line)
     live = [store.value(_LIVE_COUNT, one, COUNTED) for one in scopes]
     more, least = sum(live) - len(lines) + 1, "at least " * (max(live) == COUNTED)
-    text = "\n".join([*lines, *[f"({least}{more} more: recall by words or #id)"] * bool(more), tail])
+    left = [f"({least}{more} more: recall by words or #id)"] * bool(more)
+    text = "\n".join([*lines, *left, tail])
     return text if chosen and len(text) <= limit else ""
 
 
