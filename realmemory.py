@@ -59,7 +59,7 @@ from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from heapq import nlargest, nsmallest
-from itertools import accumulate, chain, groupby, islice, permutations, repeat
+from itertools import accumulate, chain, count, groupby, islice, permutations, repeat
 from operator import add, eq, ge, gt, le, lt, mul, ne
 from types import SimpleNamespace
 
@@ -1790,6 +1790,9 @@ _FRAME = Regex(f"[<\uff1c\ufe64]({_GAP}" + _GAP.join(
     f"[{c}{chr(ord(c) + 0xfee0)}]" for c in "realmemory") + ")", re.I)
 
 
+LONGEST_SECRET = 5_000      # characters
+
+
 def redacted(text: str) -> tuple[str, tuple[str, ...]]:
     """The text with each secret replaced by "[redacted:kind]", and the kinds found.
 
@@ -1989,14 +1992,27 @@ def clean(value: Any, key: str = "") -> Any:
     if isinstance(value, str):
         name = len(value) < 20 and value.isascii() and value.isidentifier()     # no secret is one
         text = value if name else redacted(storable(value))[0]
-        named = redacted(f"{key}={text[:5_000]}")[1] if key else ()     # no secret is longer
+        named = redacted(f"{key}={text[:LONGEST_SECRET]}")[1] if key else ()
         return f"[redacted:{named[0]}]" if named and text == value else text
     try:
         if isinstance(value, Mapping):
             return {clean(str(k)): clean(v, f"{key[-60:]} {k}".strip()) for k, v in value.items()}
-        return [clean(v, key) for v in value] if isinstance(value, (list, tuple)) else value
+        if isinstance(value, (list, tuple, set, frozenset)):
+            return [clean(v, key) for v in value]
     except RecursionError:
         raise InvalidInput(f"{_shown(value)} is nested too deep; give a flatter one") from None
+    if value is None or isinstance(value, bool) or not key and isinstance(value, int | float):
+        return value
+    kept = clean(said := str(value), key)   # of what is no plain data: the text that is kept of it
+    return value if kept == said and isinstance(value, int | float) else kept
+
+
+def cut_clean(text: str, limit: int) -> str:
+    """The text, or its beginning without secrets: of one that the cut divides no part is kept."""
+    if len(text) <= limit:
+        return text
+    near = text[:limit + LONGEST_SECRET]
+    return str(clean(near if near == text else "".join(near.rsplit(None, 1)[:1])))[:limit]
 
 
 def one_line(text: str, limit: int = 0) -> str:
@@ -3036,6 +3052,7 @@ SQL_WHOSE = """SELECT user_version, application_id, EXISTS(SELECT 1 FROM sqlite_
 _PRAGMAS = ("synchronous = NORMAL", "foreign_keys = ON", "secure_delete = ON",
             "temp_store = MEMORY", "journal_size_limit = 16000000", "cache_size = -16000",
             "wal_autocheckpoint = 4000")  # pages: each checkpoint waits for the disk
+VACUUMED_IN_MEMORY = 32_000_000
 # sqlite3's words, our error, and the way out.
 _FAILURES: tuple[tuple[str, type[StoreError], str], ...] = (
     ("readonly|unable to open", ReadOnly,
@@ -3311,6 +3328,24 @@ class Store:
                 yield
 
     @contextmanager
+    def step(self) -> Iterator[None]:
+        """A part of a write transaction that is undone by itself where it fails."""
+        before = self._con.total_changes
+        self.run("SAVEPOINT step")
+        try:
+            yield
+        except BaseException:
+            if self._con.in_transaction:
+                self.run("ROLLBACK TO step")
+                if self._con.total_changes != before:
+                    self._forget_cache()
+                    self._catch_up()
+            raise
+        finally:
+            if self._con.in_transaction:
+                self.run("RELEASE step")
+
+    @contextmanager
     def _patient(self, seconds: float | None) -> Iterator[None]:
         """Wait for a lock at most so long, if any time is given."""
         try:
@@ -3485,7 +3520,14 @@ class Store:
             return False
         emptied = "PRAGMA wal_checkpoint(TRUNCATE)"
         with self._alone(), self._patient(0.25), suppress(sqlite3.OperationalError):
-            return not any(map(self.value, [emptied, *["VACUUM", emptied] * vacuum]))
+            large = vacuum and os.path.getsize(self.path) > VACUUMED_IN_MEMORY
+            try:
+                if large:               # by a file that SQLite unlinks once it is open
+                    self.run("PRAGMA temp_store = FILE")
+                return not any(map(self.value, [emptied, *["VACUUM", emptied] * vacuum]))
+            finally:
+                if large:
+                    self.run("PRAGMA temp_store = MEMORY")
         return False        # what was asked for is done all the same
 
 
@@ -3746,10 +3788,13 @@ def remove(path: str) -> None:
         os.unlink(path)
 
 
+_USES = count(1)
+
+
 @contextmanager
 def unfinished(path: str) -> Iterator[str]:
-    """A name beside a path for what will be put there; nothing stays of it."""
-    part = f"{path}.{os.getpid()}.part"
+    """A name beside a path for what will be put there, of this use alone; nothing stays of it."""
+    part = f"{path}.{next(_USES)}.{os.getpid()}.part"
     try:
         yield part
     finally:
@@ -3768,9 +3813,9 @@ def sweep(*folders: str, of: str = "") -> None:
 
 
 def runs(pid: int) -> bool:
-    """Whether another process runs; on Windows, where to ask would end it, each one does."""
+    """Whether a process runs; on Windows, where to ask would end it, each one does."""
     if pid == os.getpid() or os.name == "nt":
-        return pid != os.getpid()
+        return True
     try:
         os.kill(pid, 0)
     except OSError as error:
@@ -3826,7 +3871,7 @@ def thinned(times: Sequence[float], keep: int) -> list[int]:
     """
     stay, first = list(range(len(times))), int(keep > 1)
     while len(stay) > keep > 0:
-        gaps = [(times[b] - times[a]) / (1 + times[-1] - times[a])
+        gaps = [(times[b] - times[a]) / (1 + max(0, times[-1] - times[a]))
                 for a, b in zip(stay[first:], stay[first + 1:], strict=False)]
         del stay[first + gaps.index(min(gaps))]
     return sorted({*range(len(times))}.difference(stay))
@@ -4100,9 +4145,9 @@ class TraceStore(Store):
 
     def head(self, ident: int, known: dict[int, int] | None = None) -> int:
         """The current version at the end of a chain of supersessions; `known` is a cache."""
-        known, passed = {} if known is None else known, []
+        known, passed = {} if known is None else known, dict[int, None]()
         while ident not in known and ident not in passed:
-            passed.append(ident)
+            passed[ident] = None
             ident = self.value("SELECT superseded_by FROM traces WHERE id = ?", ident) or ident
         ident = known.get(ident, ident)
         known.update(dict.fromkeys(passed, ident))
@@ -4316,11 +4361,15 @@ def _origin(common: str) -> str:
 def _normal_remote(url: str) -> str:
     """host/path of a remote.
 
-    >>> _normal_remote("git@Host.example:a/b.git") == _normal_remote("https://host.example/a/b")
-    True
+    >>> {*map(_normal_remote, ("git@Host.example:a/b.git", "https://host.example/a/b",
+    ...     "host.example:a/b", "ssh://git@host.example:22/a/b/"))}
+    {'host.example/a/b'}
     """
-    url = re.sub(r"^[a-z+]+://", "", url.strip(), flags=re.I)
-    url = re.sub(r"^[^/]*@", "", url).replace(":", "/", 1) if "@" in url.split("/")[0] else url
+    url, named = re.subn(r"^[a-z+]+://", "", url.strip(), flags=re.I)
+    url, user = re.subn(r"^[^/]*@", "", url)
+    url = re.sub(r"^([^/:]+):(?:22|80|443)(?=/)", r"\1", url) if named else url
+    if user or not named:               # host:path; C: is none
+        url = re.sub(r"^([^/:]{2,}):/?", r"\1/", url)
     host, _, path = url.partition("/")
     return f"{host.lower()}/{path.strip('/').removesuffix('.git').lower()}"
 
@@ -4439,6 +4488,8 @@ class _Brain:
 
     def note(self, at: float, op: str, scope_id: int | None, data: dict[str, object]) -> None:
         """Keep a journal entry for the next write; 64 are written if that needs no wait."""
+        if self.store.read_only:
+            return
         self._waiting.append((at, op, scope_id, data, self.store.seen, self.store.epoch))
         if len(self._waiting) >= 64:
             self.flush(timeout_s=0.0)
@@ -4662,19 +4713,21 @@ CITED_BYTES = 10_000_000  # larger files are not looked at
 MOVES_TRIED = 32  # places, the nearest, that begin like the cited lines: many lines are "}"
 
 
-@lru_cache(maxsize=64)
-def _lines_at(path: str, size: int, *_state: int) -> list[str]:
+@lru_cache(maxsize=1)       # of 10 MB the lines take five times that
+def _lines_at(path: str, size: int, *_stamp: int) -> list[str]:
+    """The lines of a file.  One that says it is empty is not opened: it may be endless."""
+    if not size:
+        return []
     with open(path, encoding="utf-8-sig", errors="replace") as file:
         return [line.rstrip() for line in file.read(size).removesuffix("\n").split("\n")]
 
 
-def _lines_of(path: str) -> list[str] | None:
-    """The lines of a regular file.  One that says it is empty is not opened: it may be endless."""
+def _stamp_of(path: str) -> tuple[int, ...] | None:
+    """The size of a regular file, and what is another one once it was changed."""
     with suppress(OSError, ValueError):
         now = os.stat(path)     # who restores the time of an edit can't restore ctime
         if now.st_mode & 0o170000 == 0o100000 and now.st_size <= CITED_BYTES:
-            return _lines_at(path, now.st_size, now.st_mtime_ns, now.st_ctime_ns,
-                             now.st_ino) if now.st_size else []
+            return now.st_size, now.st_mtime_ns, now.st_ctime_ns, now.st_ino
     return None
 
 
@@ -4700,9 +4753,11 @@ def cited_file(source: str) -> tuple[str, str | None]:
     except OSError:                     # the working directory is gone: no path leads from it
         return source, None
     span = f"#L{first}-L{last or first}" if first else ""
-    cited = lines = _lines_of(path)
-    if lines and first:
-        cited = lines[int(first) - 1:int(last or first)] if int(first) else []
+    cited, stamp = list[str](), _stamp_of(path)
+    with suppress(OSError):
+        cited = _lines_at(path, *stamp) if stamp else []
+    if cited and first:
+        cited = cited[int(first) - 1:int(last or first)] if int(first) else []
     return f"file:{path}{span}", _span_hash(cited) if cited else None
 
 
@@ -4712,9 +4767,16 @@ def file_state(source: str, known: str | None) -> str:
     match = _FILE.fullmatch(source)
     if match is None or known is None:
         return "unchecked"
-    lines = _lines_of(match[1])
-    if lines is None:
-        return "gone"
+    with suppress(OSError):
+        if stamp := _stamp_of(match[1]):
+            return _state_at(source, known, *stamp)
+    return "gone"
+
+
+@lru_cache(maxsize=4_096)       # to hash 10 MB takes .04 s
+def _state_at(source: str, known: str, *stamp: int) -> str:
+    match = _FILE.fullmatch(source)
+    lines = _lines_at(match[1], *stamp)
     first, last = (int(match[2]) - 1, int(match[3])) if match[2] else (0, len(lines))
     if _span_hash(lines[first:last]) == known:
         return "fresh"
@@ -5617,7 +5679,7 @@ def _recalled(brain: _Brain, query: str, *, k: int, scope: str | None, all_scope
     reason += f"; keyword mode: {brain.turned_off}" if brain.turned_off else ""
     ms = round((time.perf_counter() - started) * 1000, 3)
     brain.note(work.now, "recall", None if all_scopes or not scopes else scopes[0], {
-        "cue": clean(work.cue.text[:500]), "ids": [i.memory_id for i in items], "ms": ms,
+        "cue": clean(cut_clean(work.cue.text, 500)), "ids": [i.memory_id for i in items], "ms": ms,
         "confidences": [i.confidence for i in items], "abstained": not items})
     return RecallPacket(query, tuple(items), tuple(context), not items, ms, reason, tuple(refused))
 
@@ -6550,7 +6612,7 @@ def _taken_in(brain: _Brain, draft: Draft, heard: bool, before: dict[int, list[o
         old, draft = None, draft._replace(key=None)     # it stands beside it
     for row in [*(n.row for n in near), *filter(None, [old])]:
         before.setdefault(row["id"], [row[name] for name in _KEPT])
-    with suppress(InvalidInput):
+    with suppress(InvalidInput, NotFound), store.step():
         result = keyed(brain, draft, heard=heard) if (
             draft.key or not old or draft.quarantine) else _revise(brain, old, draft)
         return [result.memory_id] * result.created
@@ -6580,11 +6642,17 @@ def _learnt(brain: _Brain, drafts: Sequence[tuple[Draft, bool]]) -> dict[str, li
             "SELECT trace_id, max(id) FROM variants WHERE id > ? GROUP BY 1", wording)]}
 
 
+_SQL_PROVEN = f"""SELECT id FROM traces t WHERE kind = 'episodic' AND valid_to IS NULL
+    AND quarantined = 0 AND reinforcements > 0 AND reinforcements >= ? AND contexts >= ?
+    AND origin {SQL_IN} AND NOT EXISTS(SELECT 1 FROM images i JOIN sleeps s ON s.id = sleep_id
+    WHERE act = 'promoted' AND row_key = CAST(t.id AS TEXT)
+    AND undone_at >= coalesce(reinforced_at, 0))"""     # undone by hand, and not said again since
+
+
 def _sleep(brain: _Brain, learnt: Mapping[str, list[_Change]]) -> Dream:
     store, config, now = brain.store, brain.config, brain.clock()
     proven = store.rows(
-        "SELECT id FROM traces WHERE kind = 'episodic' AND valid_to IS NULL AND quarantined = 0 "
-        "AND reinforcements > 0 AND reinforcements >= ? AND contexts >= ? AND origin " + SQL_IN,
+        _SQL_PROVEN,
         config.promote_reinforcements, config.promote_contexts, to_json(TRUSTED))
     acts: dict[str, list[_Change]] = {
         **learnt, **_link_changes(brain, now), "promoted": [
@@ -6597,7 +6665,8 @@ def _sleep(brain: _Brain, learnt: Mapping[str, list[_Change]]) -> Dream:
     counts = {act: len(changes) for act, changes in acts.items()} | {"folded": store.fold()} | kept
     store.hear(HEARD_AT_ONCE)
     store.keep_background()
-    store.run("DELETE FROM images WHERE sleep_id <= ?", sleep_id - IMAGES_KEPT)
+    store.run("DELETE FROM images WHERE sleep_id <= ? AND NOT (act = 'promoted' AND sleep_id IN "
+              "(SELECT id FROM sleeps WHERE undone_at NOT NULL))", sleep_id - IMAGES_KEPT)
     store.run(_STALE_CONTEXTS, now - CONTEXT_KEPT_S)
     store.run("DELETE FROM events WHERE seq <= (SELECT max(seq) FROM events) - ? "
               "AND pointers IS NULL AND op <> 'forget'", config.journal_keep)
@@ -6713,9 +6782,11 @@ _SEEN = f"""SELECT i.act, i.after, a.id, a.text, b.id, b.text FROM images i
 
 def _dreams(brain: _Brain, scopes: Sequence[int], limit: int) -> list[Dream]:
     """The dream log as seen from some scopes; merges in others are left out."""
-    asked, dreams = to_json(scopes), []
+    asked, dreams = to_json(scopes), list[Dream]()
     for ident, at, what, kept, undone in brain.store.rows(
-            "SELECT id, at, what, counts, undone_at FROM sleeps ORDER BY id DESC LIMIT ?", limit):
+            "SELECT id, at, what, counts, undone_at FROM sleeps ORDER BY id DESC"):
+        if len(dreams) == limit:
+            break
         seen, words = brain.store.rows(_SEEN, asked, asked, ident), []
         counts = {act: sum(image["act"] == act for image in seen)
                   for act in _ACTS if (act == "merged") == (what == "merge")}
@@ -6743,6 +6814,11 @@ def note_line(row: sqlite3.Row, room: int, most: int = 160) -> str:
     label += f" from {row['origin']}" * (row["origin"] not in TRUSTED)
     line = f"- #{row['id']} {day_of(row['updated_at'] or row['created_at'])} {label}: "
     return line + one_line(row["text"], max(24, min(most, room - len(line) - 1)))
+
+
+COUNTED = 2_000  # further memories, not to read a large index for one number
+_LIVE_COUNT = """SELECT count(*) FROM (SELECT 1 FROM traces INDEXED BY traces_brief
+    WHERE scope_id = ? AND valid_to IS NULL AND quarantined = 0 LIMIT ?)"""
 
 
 def _brief(brain: _Brain, scope: str | None, limit: int) -> str:
@@ -6777,8 +6853,10 @@ def _brief(brain: _Brain, scope: str | None, limit: int) -> str:
         if room < 0:
             break
         lines.append(line)
-    more = sum(store.trace_counts(scopes).values()) - len(lines) + 1
-    text = "\n".join([*lines, *[f"({more} more: recall by words or #id)"] * bool(more), tail])
+    live = [store.value(_LIVE_COUNT, one, COUNTED) for one in scopes]
+    more, least = sum(live) - len(lines) + 1, "at least " * (max(live) == COUNTED)
+    left = [f"({least}{more} more: recall by words or #id)"] * bool(more)
+    text = "\n".join([*lines, *left, tail])
     return text if chosen and len(text) <= limit else ""
 
 
@@ -6798,8 +6876,8 @@ _TABLES = {  # of the report: title, how a row reads, the SQL of its rows in vis
         AND data IS NOT NULL AND scope_id {SQL_IN} GROUP BY 1, 2"""),
     "reinforced": ("Most reinforced", _TRACE_LINE,
                    _LIVE + " AND reinforcements > 0 ORDER BY reinforcements DESC LIMIT 5"),
-    "fading": ("Fading", _TRACE_LINE,
-               _LIVE + " ORDER BY strength, coalesce(reinforced_at, created_at) LIMIT 5")}
+    "fading": ("Fading", _TRACE_LINE, _LIVE.replace("*", "id, kind, scope_id, strength, pinned, "
+               "reinforced_at, created_at") + " AND pinned = 0 ORDER BY id")}     # all: few columns
 _FIGURES = f"""SELECT *, round(1.0 * writes / recalls, 2) AS writes_per_recall,
     round(1.0 * reflects / recalls, 3) AS reflect_per_recall,
     (SELECT round(avg(shown = 0), 3) FROM traces WHERE scope_id {SQL_IN}) AS never_recalled_share,
@@ -6817,11 +6895,14 @@ _FIGURES = f"""SELECT *, round(1.0 * writes / recalls, 2) AS writes_per_recall,
 def _report(brain: _Brain, scopes: Sequence[int]) -> dict[str, Any]:
     store, asked = brain.store, to_json(scopes)
     tables: dict[str, Any] = {key: store.rows(sql, asked) for key, (_, _, sql) in _TABLES.items()}
+    kept_now = _retained(brain, tables["fading"])
+    tables["fading"] = store.traces([row["id"] for row in nsmallest(
+        5, kept_now, key=kept_now.__getitem__)]).values()
     for key, rows in tables.items():
         tables[key] = [dict(row) for row in rows] if key not in ("reinforced", "fading") else [
             {"id": row["id"], "retention": round(kept, 2), "reinforcements": row["reinforcements"],
              "text": one_line(row["text"][:800], 200)}
-            for row, kept in _retained(brain, rows).items()]
+            for row, kept in _retained(brain, [*rows]).items()]
     figures = dict(store.rows(_FIGURES, *[asked] * 3)[0])
     times = [row[0] for row in store.rows(
         "SELECT json_extract(data, '$.ms') FROM events WHERE op = 'recall' AND data IS NOT NULL "
@@ -7190,21 +7271,37 @@ class Hippocampus(_Brain):
 
     def remember_many(self, items: Iterable[str | Mapping[str, Any]]) -> list[WriteResult]:
         """`remember` each text or mapping of its arguments, a hundred (with a model one) to a
-        transaction; those before an error stay."""
+        transaction; those before one that is refused stay."""
         given, results = listed(items, "items"), list[WriteResult]()
         step = 1 if self.model() else 100  # a model reads what was said before
         for start in range(0, len(given), step):
-            drafts = []
-            for n, item in enumerate(given[start:start + step], start):
-                _require(isinstance(item, (str, Mapping)), f"remember_many: items[{n}], "
-                         f"{_shown(item)}, is neither a text nor a mapping")
+            drafts = list[Draft]()
+            try:
+                for n, item in enumerate(given[start:start + step], start):
+                    _require(isinstance(item, (str, Mapping)), f"remember_many: items[{n}], "
+                             f"{_shown(item)}, is neither a text nor a mapping")
+                    try:
+                        drafts.append(draft_of(self, **(
+                            {"text": item} if isinstance(item, str) else item)))
+                    except InvalidInput as error:
+                        raise InvalidInput(f"items[{n}]: {error}") from None
+            finally:
+                results += self._remembered(drafts)
+        return results
+
+    def _remembered(self, drafts: Sequence[Draft]) -> list[WriteResult]:
+        """Write drafts up to one that is refused, which is then said."""
+        results, refusal = list[WriteResult](), None
+        with self.writing():
+            for draft in drafts:
                 try:
-                    drafts.append(draft_of(self, **(
-                        {"text": item} if isinstance(item, str) else item)))
-                except InvalidInput as error:
-                    raise InvalidInput(f"items[{n}]: {error}") from None
-            with self.writing():
-                results += [keyed(self, draft) for draft in drafts]
+                    with self.store.step():
+                        results.append(keyed(self, draft))
+                except (InvalidInput, NotFound) as error:
+                    refusal = error
+                    break
+        if refusal:
+            raise refusal
         return results
 
     def revise(self, old_id: int, new_text: str, *, kind: str | None = None,
@@ -7903,12 +8000,16 @@ _ROLE_OF = {"user": "user", "agent": "assistant", "tool": "tool"}
 CORE_SHARE = 0.6                    # of the cap for blocks and rules: the question needs the rest
 PAGE_SHARE, RULES_SHARE, SUMMARY_SHARE = 0.25, 0.15, 0.1    # shares of the cap, each at most
 EVICT_TO = 0.7                      # share of the cap that is left when it was passed
-EDITS_KEPT = 100                    # of a block or file: each holds its whole earlier text
+# Of a block or file: each edit holds its whole earlier text; the last one stays always.
+EDITS_KEPT, EDITS_CHARS = 100, 10_000_000
 _SAVE_BLOCK = """INSERT INTO blocks VALUES(NULL, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
     value = excluded.value, description = excluded.description, "limit" = excluded."limit",
     read_only = excluded.read_only, metadata = excluded.metadata"""
 _EDITS = """FROM block_edits WHERE block_id = (
     SELECT id FROM blocks WHERE scope_id = ? AND label = ?)"""
+_THIN_EDITS = f"""DELETE {_EDITS} AND id NOT IN (SELECT id FROM (
+    SELECT id, row_number() OVER newest AS n, sum(length(before)) OVER newest AS chars {_EDITS}
+    WINDOW newest AS (ORDER BY id DESC)) WHERE n = 1 OR n <= ? AND chars <= ?)"""
 _BLOCK_IDS = f"SELECT id FROM blocks WHERE scope_id = ? AND label {SQL_IN}"
 _BLOCK = """SELECT label, value, description, "limit", read_only, metadata, s.name AS scope, b.id
     FROM blocks b JOIN scopes s ON s.id = b.scope_id
@@ -8121,8 +8222,7 @@ class CoreMemory:
         if kept and old and old.value != block.value:
             store.run("INSERT INTO block_edits(block_id, at, before) SELECT id, ?, ? FROM blocks "
                       "WHERE scope_id = ? AND label = ?", now, old.value, scope, block.label)
-            store.run(f"DELETE {_EDITS} AND id NOT IN (SELECT id {_EDITS} ORDER BY id DESC "
-                      "LIMIT ?)", *[scope, block.label] * 2, EDITS_KEPT)
+            store.run(_THIN_EDITS, *[scope, block.label] * 2, EDITS_KEPT, EDITS_CHARS)
         if old is None or len(block.value) >= len(old.value):
             self.fits()
         store.event(now, "core", scope, None, {"label": block.label})
@@ -9053,7 +9153,8 @@ def checked_arguments(tool: Tool, given: Mapping[str, Any]) -> dict[str, Any]:
             plain = type(value) in (str, float) or type(value) is int and abs(value) < 2**63
             text = (str(value) if plain else "").strip().removeprefix("#")
             _require(plain and (
-                kind == "string" or re.fullmatch(r"[-+]?\d{1,18}(\.\d{1,18})?", text) is not None),
+                kind == "string" or re.fullmatch(
+                    r"[-+]?\d{1,18}(\.\d{1,18})?(e-\d{1,3})?", text) is not None),
                      f"{said}plain {kind.replace('string', 'text')}")
             checked[name] = str(value) if kind == "string" else float(text)
             if kind == "integer":
@@ -9184,7 +9285,7 @@ def run_agent(model: Callable[[list[dict[str, Any]], list[dict[str, Any]]], Any]
     for step in range(1, max_steps + 1):
         out = context.usage()["evicted"]
         reply = reply_of(model(context.chat(), listed))
-        context.add("assistant", reply.text[:MAX_TEXT_CHARS], calls=reply.calls,
+        context.add("assistant", cut_clean(reply.text, MAX_TEXT_CHARS), calls=reply.calls,
                     reasoning=reply.reasoning)
         if not reply.calls:
             cited = context.cited(reply.text)
@@ -9301,7 +9402,7 @@ def _called(context: MainContext, own: Mapping[str, Callable[..., Any]],
                 name: value for name, value in given.items() if name != "request_heartbeat"}))
             told = result if isinstance(result, str) else to_json(result)
             more = f"\n[the first of {len(told):,} characters]" * (len(told) > MAX_TEXT_CHARS)
-            return (told[:MAX_TEXT_CHARS - len(more)] + more) or "(empty)", None, []
+            return (cut_clean(told, MAX_TEXT_CHARS - len(more)) + more) or "(empty)", None, []
         _require(name in tools, f"there is no tool {_shown(call['name'])}; answer in plain text, "
                  f"or use {', '.join([*tools, *own])}")
         answer = tools[name].answer(context, checked_arguments(tools[name], given))
@@ -9309,7 +9410,7 @@ def _called(context: MainContext, own: Mapping[str, Callable[..., Any]],
         told = f"error {type(error).__name__}: it does not say why"
         with suppress(Exception):       # its __str__ is the caller's, too
             told = f"error {getattr(error, 'code', type(error).__name__)}: {error}"
-        return told[:MAX_TEXT_CHARS], None, []
+        return cut_clean(told, MAX_TEXT_CHARS), None, []
     if name != "page_in" and not isinstance(answer.data, list):
         return answer.text, None, []
     ids = [*id_list(given["handle"], "handle")] if name == "page_in" else [
@@ -9390,7 +9491,9 @@ def exact_json(value: object) -> str:
         if isinstance(value, Mapping):
             return {exact(str(name)): exact(part, f"{key[-60:]} {name}".strip())
                     for name, part in value.items()}
-        return [exact(part, key) for part in value] if isinstance(value, (list, tuple)) else value
+        if isinstance(value, (list, tuple)):
+            return [exact(part, key) for part in value]
+        return clean(value, key) if isinstance(value, int | float) else value
 
     try:
         return json.dumps(exact(value))
@@ -9686,8 +9789,9 @@ class AgentSession:
         for item in listed(items, "items"):
             _require(isinstance(item, Mapping), f"add_items: {_shown(item)} is no mapping")
             role, text, about = _said_in(item)
-            draft = draft_of(self.hippo, text[:MAX_TEXT_CHARS], logged=True, scope=self.scope,
-                             meta=about, origin=ROLES[role], session_id=self.session_id)
+            draft = draft_of(self.hippo, cut_clean(text, MAX_TEXT_CHARS), logged=True,
+                             scope=self.scope, meta=about, origin=ROLES[role],
+                             session_id=self.session_id)
             drafts.append(draft._replace(meta={**draft.meta, "item": exact_json(item)}))
         with self.hippo.writing():
             said = self.hippo.store.value("SELECT count(*) FROM traces WHERE session_id = ?",
@@ -9766,7 +9870,7 @@ class LangGraphStore:
             texts = _strings(json.loads(value)) or [op.key]
         for path in op.index or ():
             texts += base.get_text_at_path(json.loads(value), base.tokenize_path(path))
-        text = "\n".join(texts)[:MAX_TEXT_CHARS]
+        text = cut_clean("\n".join(texts), MAX_TEXT_CHARS)
         return draft_of(
             self.hippo, text if text.strip() else "(not indexed)", kind="semantic", force_new=True,
             scope=self.scope, tags={_tag(op.namespace[:n]) for n in range(len(op.namespace) + 1)},
@@ -10115,7 +10219,8 @@ def heard(text: str) -> str:
     'Go on'
     """
     text = unframed(str(_INSTEAD.sub("", _unwrapped(text[:MAX_TEXT_CHARS])))).strip()
-    return text if len(text) <= TURN_CHARS else f"{text[:TURN_CHARS]}… ({len(text):,} characters)"
+    return text if len(text) <= TURN_CHARS else (
+        f"{cut_clean(text, TURN_CHARS)}… ({len(text):,} characters)")
 
 
 def _said(line: Mapping[str, Any], session: str, cwd: str) -> Said | None:
@@ -10361,8 +10466,8 @@ class _Hook:
             return ""
         self._enter(lines)
         self.brain._journal([(self.now, "recall", self.store.scope_id(self.scope), {
-            "cue": clean(self.prompt[:500]), "ids": [*lines], "ms": ms, "confidences": sure,
-            "abstained": False}, self.store.seen, self.store.epoch)])
+            "cue": clean(cut_clean(self.prompt, 500)), "ids": [*lines], "ms": ms,
+            "confidences": sure, "abstained": False}, self.store.seen, self.store.epoch)])
         return "\n".join([head, *lines.values(), tail])
 
     def _enter(self, lines: Mapping[int, str]) -> None:
@@ -11019,6 +11124,17 @@ class _Intake:
             self.progress(self.steps // 2, f"{one_line(where, 40)}, of {self.total:,}; about "
                           f"{left:,.0f} s more")
 
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """One write transaction; of one that fails nothing is taken for held."""
+        try:
+            with self.hippo.writing():
+                self.look()
+                yield
+        except BaseException:
+            self.seen = ()
+            raise
+
     def look(self) -> None:
         """Read what the scope holds, inside a transaction, if anybody else wrote since."""
         if self.seen == (seen := self.store.stamp()[:2]):
@@ -11079,15 +11195,25 @@ class _Intake:
             above is not None and above["origin"] in TRUSTED) else None
 
     def place(self, draft: Draft, old: sqlite3.Row | None = None) -> Verdict:
-        """Write a draft, over what its source said before, inside a transaction."""
-        if stands := self.standing(draft, old):
-            return stands
-        over = old or under_key(self.store, self.store.scope_id(self.scope), draft.key)
+        """Write a draft, over what its source said before, inside a transaction, or skip it."""
+        try:
+            with self.store.step():
+                return self.standing(draft, old) or self.written(draft, old)
+        except _WRONG as error:
+            return _skipped(one_line(draft.text, 100), error)
+
+    def written(self, draft: Draft, old: sqlite3.Row | None) -> Verdict:
+        """The verdict on a draft that is written; an older value of a key is its history."""
+        above = under_key(self.store, self.store.scope_id(self.scope), draft.key)
+        over = old or above
         ahead = over is not None and planned(self.hippo, over, draft)
         if old is not None and old["valid_to"] is None and not draft.quarantine:
             when = draft.when if (draft.when or 0.0) > valid_from(old) and not ahead else None
             result, revised = _revise(self.hippo, old, draft._replace(when=when)), "revised"
             self.held.pop(old["text"], None)
+        elif above and draft.when is not None and not ahead and draft.when < valid_from(above):
+            result, revised = place(self.hippo, draft._replace(force_new=True)), ""
+            one_key(self.store, result.memory_id)
         else:
             result, revised = keyed(self.hippo, draft._replace(
                 key=None if ahead else draft.key)), ""
@@ -11167,7 +11293,7 @@ def _take_notes(intake: _Intake, source: Source) -> Iterator[Verdict]:
                 if isinstance(note, dict):
                     intake.step(where)
                     ident = note.get("id", "")
-                    own = ("", path) if whole else (path, to_json([ident[:2_000]])) if (
+                    own = ("", path) if whole else (path, to_json([cut_clean(ident, 2_000)])) if (
                         ident and often[ident] == 1) else ("", "")
                     drafts.append(intake.draft(own[0], **note | {"id": own[1]}))
                     continue
@@ -11177,8 +11303,7 @@ def _take_notes(intake: _Intake, source: Source) -> Iterator[Verdict]:
             yield _skipped(where, note) if flaws <= FLAWS_TOLD else _FLAWED
         if not drafts and not whole:
             continue
-        with intake.hippo.writing():
-            intake.look()
+        with intake.writing():
             told = list[Verdict]()
             for one in intake.file(path, drafts) if whole else (
                     intake.place(draft, intake.before(draft)) for draft in drafts):
@@ -11357,7 +11482,6 @@ class _OwnIntake:
             valid_from=draft.when, n_words=len(set(draft.words)), whole=whole, prev_id=previous,
             gist_id=self.there(row.get("gist_id"), scope), tags=_json_or_null(draft.tags),
             meta=_json_or_null(draft.meta))
-        self.placed[row["id"]] = self.known[row["uid"]] = ident, scope
         for one in variants:
             store.add("variants", trace_id=ident, **one)
         one_key(store, ident)
@@ -11366,6 +11490,7 @@ class _OwnIntake:
         for earlier, weight in zip(before, NEXT, strict=False):
             pointers += pointer_group(earlier, add_impacts({}, first_words(draft.text), weight), ())
         store.add_pointers(self.hippo.clock(), "remember", scope, ident, pointers)
+        self.placed[row["id"]] = self.known[row["uid"]] = ident, scope
         return Verdict("create", ident, text)
 
     def settle(self, row: Mapping[str, Any]) -> None:
@@ -11390,7 +11515,7 @@ class _OwnIntake:
         if len({*ends}) == 2 and linkable(self.store.traces(ends).values()):
             self.store.run(
                 "INSERT OR IGNORE INTO links VALUES(?, ?, ?, ?, ?, ?)", *ends,
-                clean(str(row["kind"])[:40]), number_in(row["weight"], "weight", 0, 1),
+                clean(str(row["kind"]))[:40], number_in(row["weight"], "weight", 0, 1),
                 number_in(row["eligible"], "eligible", 0, 1), epoch(row["touched_at"]))
 
     def add_block(self, row: Mapping[str, Any]) -> Verdict:
@@ -11452,7 +11577,8 @@ def _take_own(intake: _Intake, source: Source) -> Iterator[Verdict]:
                     own.look()
                 for where, row in batch:
                     try:
-                        told.append(step(row))
+                        with nullcontext() if kind == "block" else intake.store.step():
+                            told.append(step(row))
                     except _WRONG as error:
                         told.append(_skipped(where, error))
             yield from filter(None, told)
@@ -11716,8 +11842,7 @@ def _taken(intake: _Intake, path: str, named: str | None) -> Iterator[Verdict]:
     for name, lost in [*intake.taken] if folder else ():
         if lost.startswith(inside) and not os.path.lexists(lost):
             intake.name = name
-            with intake.hippo.writing():
-                intake.look()
+            with intake.writing():
                 told = [*intake.file(lost, [])]
             yield from told
 
@@ -13187,7 +13312,8 @@ def _cmd_sleep(desk: Desk | None, _given: Mapping[str, Any]) -> Answer:
     dream = desk.hippo.consolidate(copy_after_s=0.0 if os.isatty(0) else HOOK_COPY_S)
     if dream is None:
         return Answer({"slept": False}, "nothing changed since the last sleep")
-    seen, = desk.hippo.dream_log(1, scope=desk.scope())
+    seen = next((one for one in desk.hippo.dream_log(100, scope=desk.scope())   # after it, merges
+                 if one.sleep_id == dream.sleep_id), dream._replace(counts={}))
     beyond = any(dream.counts[act] > n for act, n in seen.counts.items() if act in _ACTS)
     return Answer({"slept": True, **seen._asdict()}, dreams_text([seen._replace(changes=())])
                   + "\nother projects changed, too: dream-log --all-scopes" * beyond)
@@ -13666,8 +13792,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (Exception, SystemExit) as error:
         code = _failed(error, hook_like, options)
         if hook_like and code:
-            said = (f"usage error: {' '.join(arguments)[:200]}" if isinstance(error, SystemExit)
-                    else f"{command}: {type(error).__name__}: {error}")
+            said = (f"usage error: {cut_clean(' '.join(arguments), 200)}" if isinstance(
+                error, SystemExit) else f"{command}: {type(error).__name__}: {error}")
             _hook_error(options or _bare_options(str(command), **named), said)
             return 0
         return code
