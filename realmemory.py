@@ -2874,6 +2874,8 @@ SQL_COUNTS = """SELECT (SELECT count(*) FROM traces), (SELECT coalesce(sum(n), 0
     coalesce((SELECT value FROM db_meta WHERE key = 'forgot'), '')"""
 SQL_FORGOTTEN = """SELECT j.value FROM events, json_tree(data) j WHERE op = 'forget'
     AND (j.path = '$.ids' OR j.fullkey = '$.id')"""
+SQL_FORGOTTEN_UIDS = """SELECT value FROM events, json_each(data, '$.uids')
+    WHERE op = 'forget'"""
 SQL_LOGS = "SELECT id FROM scopes WHERE log_of > 0"
 SQL_UNREAD = f"FROM traces t WHERE id > ? AND scope_id IN ({SQL_LOGS})"
 SQL_WORK = """SELECT 1 FROM events WHERE seq > ?
@@ -3270,37 +3272,41 @@ class Store:
                                  "was changed") from error
         return final
 
-    def restore(self, path: str) -> str:
-        """Bring a copy back *into* the live file by pages, so that open processes stay right; the
-        path of a copy of what was there."""
+    def restore(self, file: str, forgot: str | None) -> str:
+        """Bring a database *into* the live file by pages, so that open processes stay right; the
+        path of a copy of what was there.  "", and nothing done, where that was forgotten from since
+        the mark `forgot` was read."""
         safety = list[str]()
 
         def at_each_step(status: int, *_: int) -> None:
             if status in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):  # it would wait for ever
                 raise sqlite3.OperationalError("database is locked")
             if status == sqlite3.SQLITE_OK and not safety:  # from the first on no one else writes
+                with closing(sqlite3.connect(f"{_file_url(self.path)}?mode=ro", uri=True)) as was:
+                    if forgot not in (None, was.execute(SQL_COUNTS).fetchone()[2]):
+                        raise InterruptedError
                 safety.append(self.backup("before-restore", 0, locked=True))
 
-        with self._alone(), unfinished(self.path) as part:
-            sound_copy(path, part)
+        with self._alone(), suppress(InterruptedError):
             self._forget_cache()
-            with closing(sqlite3.connect(part)) as source:
+            with closing(sqlite3.connect(file)) as source:
                 pages = source.execute("PRAGMA page_count").fetchone()[0]
                 source.backup(self._con, pages=pages // 2, progress=at_each_step)
             self._settle()
-        return safety[0]
+            return safety[0]
+        return ""
 
     @contextmanager
-    def lease(self, name: str) -> Iterator[bool]:
-        """Whether this process alone may do `name` now: SQLite's lock on a file of its own, which
-        the system drops with its holder."""
+    def lease(self, name: str, wait_s: float = 0.0) -> Iterator[bool]:
+        """Whether this process alone may do `name` now, or soon: SQLite's lock on a file of its
+        own, which the system drops with its holder."""
         path = os.path.join(self.folder, f"{name}.lease")
         try:
             if os.path.islink(path):
                 raise OSError("it is a link")
             with suppress(FileExistsError):
                 os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-            con = sqlite3.connect(path, timeout=0, isolation_level=None)
+            con = sqlite3.connect(path, timeout=wait_s, isolation_level=None)
             try:
                 con.execute("BEGIN EXCLUSIVE")
             except sqlite3.OperationalError as error:
@@ -3479,6 +3485,7 @@ def sound_copy(path: str, part: str) -> None:
     """Copy a sound backup to `part`; its new epoch makes every process drop its cache."""
     with _opened_copy(path) as source:
         try:
+            private_folder(os.path.dirname(part))
             _copied(source, part,
                     "INSERT OR REPLACE INTO db_meta VALUES('epoch', hex(randomblob(8)))")
         except (sqlite3.Error, OSError) as error:
@@ -5969,8 +5976,10 @@ def _hide(store: TraceStore, rows: Collection[int], gone: set[int]) -> None:
 # What named the forgotten stays in db_meta, as fingerprints under a salt of this store: captures
 # and imports pass it by.  What is remembered or said anew is not looked up.
 _SQL_FORGOT = "INSERT OR REPLACE INTO db_meta VALUES('forgot', hex(randomblob(8)))"
-_SQL_SALT = "INSERT OR IGNORE INTO db_meta VALUES('salt', hex(randomblob(16)))"
+SQL_SALT = "INSERT OR IGNORE INTO db_meta VALUES('salt', ?)"
+SQL_OWN_SALT = "SELECT value FROM db_meta WHERE key = 'salt'"
 _SQL_GONE = f"SELECT key, CAST(value AS REAL) FROM db_meta WHERE key {SQL_IN}"
+_SQL_ALL_GONE = "SELECT key, value FROM db_meta WHERE key GLOB 'gone *'"
 _SQL_NOTES = f"""SELECT json_extract(meta, '$.import.in') || char(10) ||
     json_extract(meta, '$.import.id') AS name FROM traces WHERE name NOT NULL AND id {_THESE}"""
 
@@ -5988,7 +5997,7 @@ def kept_out(store: TraceStore, names: Sequence[str], at: float | None = None) -
     """When those of some names were forgotten that were; all of them `at` a time that is given."""
     if at is not None:
         store.run(_SQL_FORGOT)
-        store.run(_SQL_SALT)
+        store.run(SQL_SALT, os.urandom(16).hex())
     if not names or not (salt := store.meta("salt").encode()):
         return {}
     from hashlib import blake2b
@@ -5998,6 +6007,15 @@ def kept_out(store: TraceStore, names: Sequence[str], at: float | None = None) -
     if at is not None:
         store.run_many("INSERT OR REPLACE INTO db_meta VALUES(?, ?)", [(key, at) for key in keys])
     return {keys[key]: then for key, then in store.rows(_SQL_GONE, to_json([*keys]))}
+
+
+def inherit_forgotten(heir: TraceStore, store: TraceStore, uids: Collection[int], at: float
+                      ) -> None:
+    """Take over what was forgotten in a store, of which this is a copy: fingerprints and uids."""
+    with store.reading():
+        own = store.rows(_SQL_ALL_GONE) if heir.meta("salt") == store.meta("salt") else ()
+    heir.run_many("INSERT OR REPLACE INTO db_meta VALUES(?, ?)", own)
+    heir.event(at, "forget", None, None, {"uids": [*uids], "units": []})
 
 
 def forget_traces(brain: _Brain, rows: Mapping[int, sqlite3.Row], sought: Sequence[str] = (),
@@ -7017,7 +7035,8 @@ class Hippocampus(_Brain):
                 return forget_chosen(self, self._rows(ids, "memory_ids"), what, dry_run=True)[0]
         with self.writing():
             gone, blind = forget_chosen(self, self._rows(ids, "memory_ids"), what)
-        return self.erased(gone, blind, what, backups=backups)
+            own = self._ledger()[0] if backups else ()      # a restore may come in between
+        return self.erased(gone, blind, what, backups=backups, own=own)
 
     def not_forgotten(self, memory_ids: int | Iterable[int]) -> tuple[int, ...]:
         """The ids but for those of traces that were forgotten already."""
@@ -7026,40 +7045,59 @@ class Hippocampus(_Brain):
             gone = {row[0] for row in self.store.rows(SQL_FORGOTTEN)} - {*self.store.traces(ids)}
         return tuple(ident for ident in ids if ident not in gone)
 
-    def _forget_in_copies(self, what: Selection | None) -> dict[str, str]:
-        """Rewrite copies without what is selected or was ever forgotten; why not, by path."""
+    def _ledger(self) -> tuple[set[int], set[int]]:
+        """The uids of what was ever forgotten and is not there again, and of what is there."""
+        with self.store.reading():
+            kept = {row[0] for row in self.store.rows("SELECT uid FROM traces")}
+            return {row[0] for row in self.store.rows(SQL_FORGOTTEN_UIDS)} - kept, kept
+
+    def _forget_in_copies(self, what: Selection | None, own: Collection[int]) -> dict[str, str]:
+        """Rewrite copies, one process and thread at a time (else each would put back what another
+        cut), without what is selected, some uids and all ever forgotten; why not, by path."""
         store, failed = self.store, dict[str, str]()
-        with store.reading():
-            kept = {row[0] for row in store.rows("SELECT uid FROM traces")}
-            uids = {row[0] for row in store.rows("SELECT value FROM events, json_each(data, "
-                                                 "'$.uids') WHERE op = 'forget'")} - kept
-        for path in filter(os.path.exists, kept_copies(store.folder)):
-            try:
-                with unfinished(path) as part:
-                    gone = self._rewritten(path, part, what, uids, kept)
-                if gone.blocks:
-                    failed[path] = f"in the name of {', '.join(gone.blocks)}"
-            except (RealMemoryError, OSError, *UNREADABLE) as error:
-                failed[path] = f"{error}; mend that and go on by " + shell_line(
-                    store.folder, "forget --backups --yes") + ", or delete that file"
+        with store.lease("copies", 10 * store.timeout_s) as mine:
+            uids, kept = self._ledger()
+            for path in filter(os.path.exists, kept_copies(store.folder)):
+                try:
+                    if not mine:
+                        raise StoreError("another process is still rewriting copies")
+                    with unfinished(path) as part:
+                        gone = self._rewritten(path, part, what, uids.union(own),
+                                               kept.difference(own))
+                    if gone.blocks:
+                        failed[path] = f"in the name of {', '.join(gone.blocks)}"
+                except (RealMemoryError, OSError, *UNREADABLE) as error:
+                    failed[path] = f"{error}; mend that and go on by " + shell_line(
+                        store.folder, "forget --backups --yes") + ", or delete that file"
         if os.path.isdir(store.replicated):
             failed[store.replicated] = "Litestream's own copy: let it make a new one"
         return failed
+
+    def _without(self, path: str, part: str, what: Selection | None, uids: Collection[int],
+                 kept: Collection[int], *, heir: bool = False) -> tuple[Forgotten, bool]:
+        """Copy a copy to a folder without what is selected, and some uids; whether that is sound.
+        An `heir` of this store knows, too, what was forgotten here."""
+        sound_copy(path, os.path.join(part, Store.FILE))
+        with type(self)(TraceStore(part, self.config), self.config, self.clock) as copy:
+            with copy.writing():
+                with self.store.reading():      # so that their fingerprints are alike
+                    copy.store.run_many(SQL_SALT, self.store.rows(SQL_OWN_SALT))
+                rows = copy.store.rows(SQL_UIDS, to_json([*uids]))
+                gone = forget_chosen(copy, {row["id"]: row for row in rows}, what,
+                                     live=self.store, kept=kept)[0]
+                if heir:
+                    inherit_forgotten(copy.store, self.store, uids, self.clock())
+            sound = copy.store.checkpoint(vacuum=True) and (heir or not copy.check())
+            copy.store.run("PRAGMA journal_mode = DELETE")
+        return gone, sound
 
     def _rewritten(self, path: str, part: str, what: Selection | None, uids: Collection[int],
                    kept: Collection[int]) -> Forgotten:
         """Put a copy of the store without what is selected, and some uids, in its place."""
         file, status = os.path.join(part, Store.FILE), os.stat(path)
-        private_folder(part)
-        sound_copy(path, file)
-        with type(self)(TraceStore(part, self.config), self.config, self.clock) as copy:
-            with copy.writing():
-                rows = copy.store.rows(SQL_UIDS, to_json([*uids]))
-                gone = forget_chosen(copy, {row["id"]: row for row in rows}, what,
-                                     live=self.store, kept=kept)[0]
-            if not copy.store.checkpoint(vacuum=True) or copy.check():
-                raise StoreError("what was left of it is not sound")
-            copy.store.run("PRAGMA journal_mode = DELETE")
+        gone, sound = self._without(path, part, what, uids, kept)
+        if not sound:
+            raise StoreError("what was left of it is not sound")
         if any(gone.removed.values()):
             os.chmod(file, status.st_mode & 0o777)
             os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
@@ -7069,7 +7107,7 @@ class Hippocampus(_Brain):
         return gone
 
     def erased(self, gone: Forgotten, blind: Collection[int] = (), what: Selection | None = None,
-               *, backups: bool = False) -> Forgotten:
+               *, backups: bool = False, own: Collection[int] = ()) -> Forgotten:
         """What was deleted leaves pages and WAL, and with `backups` the copies, too; whether it
         did, and the copies that hold it.  Traces that went `blind` get their vectors anew."""
         store = self.store
@@ -7082,7 +7120,7 @@ class Hippocampus(_Brain):
         gone = gone._replace(wal="erased" if done else "pending", notes=notes, backups=(
             *kept_copies(store.folder), *filter(os.path.isdir, [store.replicated])))
         if backups:
-            failed = self._forget_in_copies(what)
+            failed = self._forget_in_copies(what, own)
             gone = gone._replace(backups=tuple(failed), notes=gone.notes + tuple(
                 f"{path!r} still holds it: {why}" for path, why in failed.items()))
         with suppress(EmbedderMismatch):
@@ -7305,13 +7343,24 @@ class Hippocampus(_Brain):
         """A self-contained copy of the store in <store>/backups; its path."""
         return self.store.backup("manual", self.config.backups_keep)
 
-    def restore(self, path: str) -> str:
-        """Bring a copy back, after copying the present state; the path of that safety copy."""
+    def restore(self, path: str, *, again: bool = False) -> str:
+        """Bring a copy back, after copying the present state; the path of that safety copy.  What
+        was forgotten since the copy was made does not come back, unless `again`."""
         if not os.path.isfile(path_given(path)):
             raise NotFound(f"there is no copy {_shown(path, 500)}; "
                            f"{shell_line(self.store.folder, 'restore --list')} names them")
         self._waiting.clear()  # its ids may mean other traces there
-        return self.store.restore(path)
+        store, safety = self.store, ""
+        with unfinished(store.path) as place:
+            while not safety:       # another process may forget meanwhile
+                with store.reading():
+                    forgot, (uids, kept) = store.meta("forgot"), self._ledger()
+                if (uids or forgot) and not again:
+                    self._without(path, place, None, uids, kept, heir=True)
+                else:
+                    sound_copy(path, os.path.join(place, Store.FILE))
+                safety = store.restore(os.path.join(place, Store.FILE), None if again else forgot)
+        return safety
 
     def reembed(self, embedder: object = None,
                 progress: Callable[[int, int], None] | None = None) -> int:
@@ -12814,17 +12863,19 @@ def _cmd_restore(call: _Call) -> Answer:
     if asked := _unconfirmed(vars(o), f"restore {path} into {folder}, copying what is there first"):
         return asked
     import tempfile
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() if url else nullcontext("") as place:
         source = os.path.join(place, Store.FILE) if url else path
         if url:
             litestream_copy(url, source)
         try:
             with Hippocampus.open(folder) as hippo:
-                safety = hippo.restore(source)
+                safety = hippo.restore(source, again=o.again)
+            note = "" if o.again else "; what was forgotten since stays so, unless --again"
         except StoreDamaged:
             safety = replace_store(folder, source)
+            note = "; what was forgotten since that copy may be back"
     return Answer({"restored": path, "before": safety, "passed_by": bad}, "\n".join(
-        [*bad, f"restored {path}; before that: {safety or 'nothing'}"]))
+        [*bad, f"restored {path}; before that: {safety or 'nothing'}{note}"]))
 
 
 def _cmd_reembed(desk: Desk, given: Mapping[str, Any]) -> Answer:
@@ -12916,7 +12967,8 @@ _ROWS: dict[str, tuple[Any, ...]] = {
     "doctor": (_cmd_doctor, "what is wrong around the memory, and the way out", "", "own"),
     "check": (_cmd_check, "audit and mend every invariant", "--repair --yes --dry-run", "own"),
     "backup": (_cmd_backup, "copy the store", "", "home"),
-    "restore": (_cmd_restore, "put a copy back", "copy --litestream --list --yes --dry-run", "own"),
+    "restore": (_cmd_restore, "put a copy back", "copy --litestream --list --again --yes "
+        "--dry-run", "own"),
     "reembed": (_cmd_reembed, "make missing vectors, or move to another embedder after a copy",
         "--embedder", "home"),
     "export": (_cmd_export, "write memories for another store or program", "--output --format "

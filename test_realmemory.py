@@ -5471,6 +5471,81 @@ def test_a_copy_begun_before_a_forgetting_does_not_land_with_the_text_after_it(
         assert ("Grain is weighed twice",) in con.execute("SELECT text FROM traces").fetchall()
 
 
+FORGETTING = """
+import sys; sys.path.insert(0, {0!r}); import realmemory as rm
+with rm.Hippocampus.open({1!r}) as hippo:
+    print(hippo.forget({2}, backups=True).backups)"""
+
+
+def test_two_forgettings_at_once_leave_neither_text_in_a_copy(hippo, alone, monkeypatch):
+    one, two, _ = put(hippo, "The canary is called Quillfeather", "The vault opens by zanzibarqx",
+                      "Grain is weighed twice")
+    hippo.backup()
+    hippo.backup()
+    real, others = rm.sound_copy, []
+
+    def slow(*given):
+        real(*given)
+        if not others:          # the other one begins while this one rewrites the first copy
+            others.append(subprocess.Popen([sys.executable, "-I", "-S", "-c", FORGETTING.format(
+                str(MODULE.parent), str(alone), two)], stdout=subprocess.PIPE, text=True))
+            with suppress(subprocess.TimeoutExpired):
+                others[0].wait(timeout=2)
+
+    monkeypatch.setattr(rm, "sound_copy", slow)
+    assert hippo.forget(one, backups=True).backups == ()
+    assert others[0].communicate()[0] == "()\n"
+    assert kept_words(alone, "quillfeather", "zanzibarqx") == [] and len(copies(alone)) == 2
+
+
+def test_copies_that_another_process_rewrites_for_too_long_are_named(hippo, alone, clock):
+    ident, = put(hippo, "The canary is called Quillfeather")
+    copy = hippo.backup()
+    with Hippocampus.open(alone, clock=clock, timeout_s=0) as other, hippo.store.lease("copies"):
+        told = other.forget(ident, backups=True)
+    assert told.backups == (copy,) and "another process" in told.notes[0]
+    assert hippo.forget(backups=True).backups == () and kept_words(alone, "quillfeather") == []
+
+
+def test_a_restore_does_not_bring_back_what_is_forgotten_while_it_reads(hippo, alone, monkeypatch):
+    ident, _ = put(hippo, "The canary is called Quillfeather", "Grain is weighed twice")
+    copy, real, told = hippo.backup(), rm.sound_copy, []
+
+    def slow(*given):
+        real(*given)
+        if not told:
+            told.append(python(code=FORGETTING.format(str(MODULE.parent), str(alone), ident)))
+
+    monkeypatch.setattr(rm, "sound_copy", slow)
+    hippo.restore(copy)
+    assert told[0].code == 0 and kept_words(alone, "quillfeather") == []
+    assert said(hippo, "grain") == ["Grain is weighed twice"] and hippo.check() == []
+
+
+def test_a_restore_brings_back_what_was_forgotten_since_only_if_asked(hippo, alone, cli):
+    gone, kept = put(hippo, "The canary is called Quillfeather", "Grain is weighed twice")
+    core = rm.CoreMemory(hippo)
+    core.append("human", "The vault opens by zanzibarqx")
+    early = hippo.backup()
+    late, = put(hippo, "The ferry leaves at nine")
+    hippo.backup()
+    core.replace("human", "The vault opens by zanzibarqx", "Name: Ann")
+    core.forget("human")
+    hippo.forget([gone, late])
+    ran = cli("restore", early, "--yes")
+    assert ran.code == 0 and "--again" in ran.out and hippo.check() == []
+    assert ids(hippo.traces()) == [kept] and core["human"].value == "Name: Ann"
+    with closing(sqlite3.connect(alone / "memory.db")) as con:
+        assert con.execute("SELECT count(*) FROM db_meta WHERE key GLOB 'gone *'").fetchone()[0] > 2
+    assert hippo.forget(backups=True).backups == ()     # it knows, too, what it never held
+    assert kept_words(alone, "quillfeather", "ferry", "zanzibarqx") == []
+    again, = put(hippo, "The canary is called Quillfeather")
+    asked = hippo.backup()
+    hippo.forget(again)
+    assert cli("restore", asked, "--again", "--yes").code == 0
+    assert said(hippo, "canary") == ["The canary is called Quillfeather"]
+
+
 def test_what_blocks_and_files_said_leaves_copies_and_the_turns_that_quote_it(hippo, alone, cli):
     core, files = rm.CoreMemory(hippo), rm.MemoryFiles(hippo)
     main = rm.MainContext(hippo, "s")
@@ -13182,7 +13257,7 @@ def test_a_full_disk_is_not_called_a_bad_copy(cause, hippo, monkeypatch):
     copy, real = hippo.backup(), rm._copied
 
     def full(source, path, sql):
-        if path.endswith(".part") and "epoch" in sql:
+        if ".part" in path and "epoch" in sql:
             raise cause
         return real(source, path, sql)
 
