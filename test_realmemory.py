@@ -5546,6 +5546,46 @@ def test_a_restore_brings_back_what_was_forgotten_since_only_if_asked(hippo, alo
     assert said(hippo, "canary") == ["The canary is called Quillfeather"]
 
 
+def test_a_copy_that_a_running_check_reads_is_named_by_a_forgetting(hippo, alone, monkeypatch):
+    ident, real, told = *put(hippo, "The canary is called Quillfeather"), rm._problems, []
+
+    def slow(store):
+        told.append(python(code=FORGETTING.format(str(MODULE.parent), str(alone), ident)))
+        return real(store)
+
+    monkeypatch.setattr(rm, "IN_PLACE", 0)
+    monkeypatch.setattr(rm, "_problems", slow)
+    assert hippo.check() == [] and told[0].code == 0
+    assert "memory.db." in told[0].out and ".part" in told[0].out
+    assert kept_words(alone, "quillfeather") == [] and hippo.forget(backups=True).backups == ()
+
+
+@pytest.mark.parametrize("sweeper", ["check", "check --repair --yes", "doctor", "forget --backups"])
+def test_what_a_killed_check_left_is_removed_by_the_next_look_at_the_store(sweeper, hippo, alone,
+                                                                           cli):
+    put(hippo, "Grain is weighed twice")
+    left = alone / "memory.db.4194000.part"
+    left.mkdir()
+    (left / "memory.db").write_text("The canary is called Quillfeather")
+    cli(*sweeper.split(), *["--yes"] * sweeper.startswith("forget"))
+    assert not left.exists()
+
+
+def test_a_process_of_another_container_keeps_what_it_has_not_finished_for_an_hour(hippo, alone):
+    ident, = put(hippo, "The canary is called Quillfeather")
+    hippo.backup()
+    young, old = (alone / "backups" / f"memory-{n}.db.4194000@0.part" for n in (1, 2))
+    for part in (young, old):
+        part.write_text("The canary is called Quillfeather")
+    os.utime(old, (time.time() - 3700,) * 2)
+    hippo.backup()
+    assert young.exists() and not old.exists()
+    assert str(young) in hippo.forget(ident).backups
+    told = hippo.forget(backups=True)
+    assert told.backups == (str(young),) and "delete it" in told.notes[0]
+    assert young.exists()
+
+
 def test_what_blocks_and_files_said_leaves_copies_and_the_turns_that_quote_it(hippo, alone, cli):
     core, files = rm.CoreMemory(hippo), rm.MemoryFiles(hippo)
     main = rm.MainContext(hippo, "s")
