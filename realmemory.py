@@ -3493,19 +3493,24 @@ def sound_copy(path: str, part: str) -> None:
                              f"({error}); free space or mend its folder, and try again") from error
 
 
+_SQL_SAME_WORDS = """SELECT text FROM traces
+    WHERE id = :id AND uid = :uid AND whole = :whole AND text <> :text"""
 REPAIR_COPY = "before-repair"
 _AS_IT_IS = "PRAGMA writable_schema = ON"       # else a file cut off is not read at all
 SALVAGED = ("db_meta scopes aliases active_days traces variants links vectors blocks block_edits "
             "contexts injections firings sleeps images events").split()
 
 
-def salvage(path: str, place: str, target: TraceStore) -> tuple[set[int], int]:
+def salvage(path: str, place: str, target: TraceStore
+            ) -> tuple[dict[str, set[int]], int, list[int]]:
     """Take what can be read of a damaged store into a new one in the folder `place`, over what that
-    has: ids of the traces, and how many the damaged one counted.  Works on a copy there, whose
-    first page, if it is bad, is the new one's: pages of one lineage lie alike.  A text that is not
-    what its fingerprint says does not replace one that is."""
+    has: ids by table, how many traces the damaged one counted, and those whose text stayed as that
+    has it, for it differs but in signs and case, over which no fingerprint is.  Works on a copy
+    there, whose first page, if it is bad, is the new one's: pages of one lineage lie alike.  A text
+    that is not what its fingerprint says does not replace one that is."""
     import shutil
-    source, ids, same, counted = os.path.join(place, "damaged.db"), set[int](), False, 0
+    source, same, counted, signs = os.path.join(place, "damaged.db"), False, 0, list[int]()
+    read = {table: set[int]() for table in SALVAGED}
     for ending in ("", "-wal"):
         with suppress(FileNotFoundError):
             shutil.copyfile(path + ending, source + ending)
@@ -3531,12 +3536,15 @@ def salvage(path: str, place: str, target: TraceStore) -> tuple[set[int], int]:
                 elif table != "traces" or 0 < told["id"] <= MAX_TRACE_ID and not (
                         same and told["whole"] != whole_of(content(str(told["text"])))
                         and target.traces([told["id"]])):
+                    for text, in target.rows(_SQL_SAME_WORDS, **told) if table == "traces" else ():
+                        told["text"] = text
+                        signs.append(row[0])
                     with suppress(sqlite3.IntegrityError):
                         target.add(table, verb="INSERT OR REPLACE", **told)
-                        ids |= {told["id"]} if table == "traces" else set()
+                        read[table].add(row[0])
         with suppress(*UNREADABLE):
             counted = con.execute("SELECT sum(n) FROM counts").fetchone()[0] or 0
-    return ids, counted
+    return read, counted, signs
 
 
 def _legible(con: sqlite3.Connection, table: str, ident: str) -> Iterator[sqlite3.Row]:
@@ -3626,9 +3634,8 @@ def sweep(*folders: str, of: str = "") -> list[str]:
             left, path = _LEFT.search(name), os.path.join(folder, name)
             if left and name.startswith(of):
                 with suppress(OSError):
-                    here, inside = left[2] in (None, _world()), os.path.join(path, Store.FILE)
-                    idle = time.time() - max(map(os.path.getmtime, filter(
-                        os.path.exists, (path, inside))))
+                    here, file = left[2] in (None, _world()), os.path.join(path, Store.FILE)
+                    idle = time.time() - os.path.getmtime(file if os.path.exists(file) else path)
                     if here and not runs(int(left[1])) or idle > (DAY_S if here else DAY_S / 24):
                         remove(path)
                 stay += [path] * os.path.lexists(path)
@@ -6886,12 +6893,19 @@ def repair(folder: str, *, dry_run: bool = False,
         return wrong, _rebuilt(path, config, dry_run, held)
 
 
+_REVIVED = (    # what a copy holds though it was forgotten since: by the fingerprints of these
+    ("traces", "SELECT id, 'uid ' || uid FROM traces", "DELETE FROM traces WHERE id = ?"),
+    ("blocks", "SELECT id, 'block ' || id FROM blocks", "DELETE FROM blocks WHERE id = ?"),
+    ("block_edits", "SELECT id, 'block ' || block_id FROM block_edits",
+     "DELETE FROM block_edits WHERE id = ?"))
+
+
 def _rebuilt(path: str, config: MemoryConfig, dry_run: bool, held: sqlite3.Connection
              ) -> list[str]:
     """Put a store made of what a damaged file gives and of the newest sound copy in its place."""
     folder = os.path.dirname(path)
     copies, told = sound_copies(folder)
-    read, counted = set[int](), 0
+    read, counted, signs = {table: set[int]() for table in SALVAGED}, 0, list[int]()
     source = _kept(path) if not lost(folder) else "" if copies else max(
         _files(folder, r"memory\.db\.damaged-.*\d"), default="")
     with unfinished(path) as place:
@@ -6904,16 +6918,23 @@ def _rebuilt(path: str, config: MemoryConfig, dry_run: bool, held: sqlite3.Conne
             store.run("PRAGMA foreign_keys = OFF")
             with store.writing():
                 if source:
-                    read, counted = salvage(source, place, store)
+                    read, counted, signs = salvage(source, place, store)
+                ids = read["traces"]
                 store.run_many("DELETE FROM traces WHERE id = ?", [
-                    (ident,) for ident, in store.rows(SQL_FORGOTTEN) if ident not in read])
+                    (ident,) for ident, in store.rows(SQL_FORGOTTEN) if ident not in ids])
+                for table, named, dropped in _REVIVED:
+                    rows = [row for row in store.rows(named) if row[0] not in read[table]]
+                    gone = kept_out(store, [name for _, name in rows])
+                    store.run_many(dropped, [(ident,) for ident, name in rows if name in gone])
                 here = {row[0] for row in store.rows("SELECT id FROM traces")}
             if not here:
                 raise StoreDamaged(f"nothing can be read of {path!r}, and there is no sound copy; "
                                    "it was left as it is: move it away to start anew")
             told += _mended(store, copies)
-        told.append(f"{len(read)} traces are from the damaged file" + (
-            f", {len(here - read)} from {copies[0]}: they may have been changed or forgotten since"
+        told += [f"#{ident}: its text was damaged in signs or in upper and lower case; taken from "
+                 f"{copies[0]}" for ident in signs]
+        told.append(f"{len(ids)} traces are from the damaged file" + (
+            f", {len(here - ids)} from {copies[0]}: they may have been changed or forgotten since"
             if copies else "") + f"; it had counted {counted}" * bool(counted))
         if not dry_run and (kept := _put_in_place(new, path, held)):
             told.append(f"the damaged file is kept as {kept}")

@@ -13308,15 +13308,22 @@ def test_a_full_disk_is_not_called_a_bad_copy(cause, hippo, monkeypatch):
     assert "choose another" not in str(raised.value) and hippo.check() == []
 
 
-def test_what_was_forgotten_since_the_copy_does_not_come_back_with_it(home):
+@pytest.mark.parametrize("lost", [b"Parcel 40 goes", b'"uids":'])     # a trace, or the journal
+def test_what_was_forgotten_since_the_copy_does_not_come_back_with_it(lost, home):
     store = home / "store"
     with Hippocampus.open(store) as hippo:
         hippo.remember_many([f"Parcel {i} goes to door {i * 7}" for i in range(300)])
+        core, files = rm.CoreMemory(hippo), rm.MemoryFiles(hippo)
+        core.append("human", "The canary is called Quillfeather")
+        core.replace("human", "The canary is called Quillfeather", "Name: Ann")
+        files.create("/memories/a", "The canary is called Quillfeather")
         hippo.backup()
+        core.forget("human")
+        files.forget("/memories/a")
         hippo.forget(150)
         newest = hippo.remember("The last parcel came by boat").memory_id
     page = bytearray((store / "memory.db").read_bytes())
-    at = page.index(b"Parcel 40 goes") // 4096 * 4096
+    at = page.index(lost) // 4096 * 4096
     page[at:at + 4096] = bytes(4096)
     (store / "memory.db").write_bytes(page)
     wrong, _ = rm.repair(str(store))
@@ -13326,6 +13333,23 @@ def test_what_was_forgotten_since_the_copy_does_not_come_back_with_it(home):
         assert hippo.get(41).text == "Parcel 40 goes to door 280"
         with pytest.raises(NotFound):
             hippo.get(150)
+    assert b"quillfeather" not in (store / "memory.db").read_bytes().lower()
+
+
+def test_a_text_damaged_in_its_signs_only_is_taken_from_the_copy(home):
+    store = home / "store"
+    with Hippocampus.open(store) as hippo:
+        hippo.remember_many([f"Parcel {i} goes to Door {i * 7}!" for i in range(300)])
+        hippo.backup()
+    data = bytearray((store / "memory.db").read_bytes())
+    at = data.index(b"Parcel 40 goes to Door 280!")
+    data[at:at + 27] = b"parcel 40 goes to door 280?"
+    data[(page := data.index(b"Parcel 250 goes") // 4096 * 4096):page + 4096] = bytes(4096)
+    (store / "memory.db").write_bytes(data)
+    _, done = rm.repair(str(store))
+    assert any(line.startswith("#41: its text was damaged in signs") for line in done)
+    with sound(store) as hippo:
+        assert hippo.get(41).text == "Parcel 40 goes to Door 280!"
 
 
 KILLED = """
