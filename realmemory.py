@@ -2874,6 +2874,7 @@ SQL_COUNTS = """SELECT (SELECT count(*) FROM traces), (SELECT coalesce(sum(n), 0
     coalesce((SELECT value FROM db_meta WHERE key = 'forgot'), '')"""
 SQL_FORGOTTEN = """SELECT j.value FROM events, json_tree(data) j WHERE op = 'forget'
     AND (j.path = '$.ids' OR j.fullkey = '$.id')"""
+SQL_OURS = "SELECT count(*) FROM sqlite_master WHERE name IN ('traces', 'db_meta')"
 SQL_FORGOTTEN_UIDS = """SELECT value FROM events, json_each(data, '$.uids')
     WHERE op = 'forget'"""
 SQL_LOGS = "SELECT id FROM scopes WHERE log_of > 0"
@@ -3263,10 +3264,9 @@ class Store:
                         if locked or self.meta("forgot") == forgot:     # else it holds what is gone
                             os.replace(part, final)
                 with suppress(FileNotFoundError):  # another process thins them as well
-                    paths = backup_files(self.folder)
-                    for victim in thinned([os.path.getmtime(path) for path in paths], keep):
-                        if paths[victim] != final:
-                            os.unlink(paths[victim])
+                    for victim in superfluous(self.folder, keep):
+                        if victim != final:
+                            os.unlink(victim)
             except OSError as error:
                 raise StoreError(f"no copy could be made in {folder!r} ({error.strerror}); nothing "
                                  "was changed") from error
@@ -3589,6 +3589,8 @@ def _schema_version(con: sqlite3.Connection, path: str) -> int:
     """The schema version, 0 for an empty file; refuses what is newer or not ours."""
     version, application, filled = con.execute(SQL_WHOSE).fetchone()
     if application != APPLICATION_ID and (version or filled):
+        if backup_files(os.path.dirname(path)) and con.execute(SQL_OURS).fetchone()[0] == 2:
+            raise sqlite3.DatabaseError(f"malformed: its application_id is {application}")
         raise StoreError(f"{path!r} is another program's database; give another --path")
     if version > SCHEMA_VERSION:
         raise StoreError(f"{path!r} has schema {version}, this realmemory {__version__} knows "
@@ -3700,6 +3702,23 @@ def _file_url(path: str) -> str:
     path = os.path.abspath(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
     path = path.replace(os.sep, "/")
     return f"file://{'/' * (path[0] != '/')}{path}"         # C:/x, and what begins with //
+
+
+KEPT_BEFORE = 3, 30 * DAY_S         # so many of a kind, and each so long
+
+
+def superfluous(folder: str, keep: int) -> Iterator[str]:
+    """The copies to remove so that `keep` ordinary ones stay (0: all).  One made before a restore,
+    a repair or a migration is none of these: what that took away stands nowhere else."""
+    kinds = dict[str, list[tuple[float, str]]]()
+    for path in backup_files(folder) if keep else ():
+        kind = re.search(r"-(before-(?:restore|repair|schema))[^/\\]*$", path)
+        kinds.setdefault(kind[1] if kind else "", []).append((os.path.getmtime(path), path))
+    ordinary = kinds.pop("", [])
+    yield from (ordinary[at][1] for at in thinned([at for at, _ in ordinary], keep))
+    newest, age = KEPT_BEFORE
+    for made in kinds.values():
+        yield from (path for at, path in made[:-newest] if at < time.time() - age)
 
 
 def thinned(times: Sequence[float], keep: int) -> list[int]:

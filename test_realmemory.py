@@ -3963,6 +3963,21 @@ def test_copies_stay_within_their_number_and_the_newest_is_among_them(keep, brai
     assert keep < 2 or kept[0] == made[0]
 
 
+@pytest.mark.parametrize("label", ["restore", "repair", "schema-3"])
+def test_sleeps_thin_no_copy_away_that_holds_what_a_restore_or_repair_took(label, brains):
+    hippo, kept = brains("b", backups_keep=2), []
+    put(hippo, "The pilot boards at buoy nine")
+    for n in range(5):
+        kept.append(hippo.store.backup(f"before-{label}", 0))
+        os.utime(kept[-1], (time.time() - (100 - n) * DAY,) * 2)
+    os.utime(kept[1], (time.time() - DAY,) * 2)
+    for n in range(12):
+        put(hippo, f"Crate {n} holds rope {n * 3}")
+        hippo.consolidate()
+    left = copies(hippo.store.folder)
+    assert [path in left for path in kept] == [False, True, True, True, True] and len(left) == 6
+
+
 def test_a_sleep_that_cannot_make_its_copy_changes_nothing_and_says_why(hippo, alone, cli):
     put(hippo, "Crate 1 holds rope")
     (alone / "backups").write_text("in the way")
@@ -4049,6 +4064,21 @@ def test_a_damaged_store_names_its_newest_copy_that_is_sound(hippo, alone):
     Path(good).write_bytes(b"")
     with pytest.raises(StoreDamaged, match="none of the 2 copies in backups/ is sound"):
         Hippocampus.open(alone)
+
+
+@pytest.mark.parametrize("way", ["check --repair --yes", "restore newest --yes"])
+def test_a_store_with_copies_and_a_damaged_header_is_damaged_and_had_back(way, hippo, alone, cli):
+    put(hippo, "The pilot boards at buoy nine")
+    hippo.backup()
+    hippo.close()
+    data = bytearray((alone / "memory.db").read_bytes())
+    data[70] ^= 1                                   # of the application id
+    (alone / "memory.db").write_bytes(data)
+    with pytest.raises(StoreDamaged, match="check --repair"):
+        Hippocampus.open(alone)
+    assert cli(*way.split()).code == 0
+    with Hippocampus.open(alone) as other:
+        assert said(other, "pilot") == ["The pilot boards at buoy nine"] and other.check() == []
 
 
 def test_restore_refuses_what_is_no_copy_of_a_store(hippo, tmp_path):
