@@ -4752,6 +4752,11 @@ def draft_of(brain: _Brain, text: Any = None, *, kind: str = "episodic",
         quarantine=doubt, notes=(*notes, *noted), words=tuple(content(text)), vector=vector)
 
 
+_SQL_ABSORBED = """SELECT a.id, s.id FROM traces a JOIN traces s ON s.id = a.superseded_by
+    JOIN json_each(s.meta, '$.sources') ON value = a.id
+    WHERE a.whole = ? AND a.text = ? AND a.scope_id = ? AND s.valid_to IS NULL"""
+
+
 def place(brain: _Brain, draft: Draft) -> WriteResult:
     """Gate one draft and write it, inside a write transaction."""
     now, store = brain.clock(), brain.store
@@ -4763,6 +4768,13 @@ def place(brain: _Brain, draft: Draft) -> WriteResult:
         if ident not in related or related[ident]["scope_id"] not in (scope, 1):
             raise NotFound(f"related_ids: there is no memory {ident} in {draft.scope!r} or global; "
                            "take ids from recall")
+    for old, head in () if draft.force_new else store.rows(_SQL_ABSORBED, whole_of(draft.words),
+                                                           draft.text, scope):
+        rows = store.traces([old, head])
+        if not _kept_apart(draft, scope, rows[old]):
+            known = known_as(head, f"merged into #{head} as #{old}")
+            reinforce(brain, rows[head], draft, known.decision)
+            return known
     near = [] if draft.force_new else neighbours(brain, draft, scope)
     decision = decide(draft, scope, near, brain.config)
     target = next((n.row for n in near if n.row["id"] == decision.target_id), None)
@@ -6582,7 +6594,8 @@ def _undo(brain: _Brain, sleep_id: int) -> tuple[int, list[str]]:
                 store.add_pointers(now, "reindex", row["scope_id"], ident, store.pointers_of(row))
             restored += 1
             retired |= {*ids} if act == "learned" else set()
-            uncite(store, ids if act == "merged" else ())
+            if act == "merged":
+                _unmerged(store, ids[0], then[-1])
         else:
             left.append(f"{act} {key} was changed since")
             stay |= {*ids} if act == "learned" else set()
@@ -6590,6 +6603,19 @@ def _undo(brain: _Brain, sleep_id: int) -> tuple[int, list[str]]:
     store.run("UPDATE sleeps SET undone_at = ? WHERE id = ?", now, sleep_id)
     store.event(now, "undo", None, None, {"id": sleep_id, "restored": restored, "left": len(left)})
     return restored, left
+
+
+def _unmerged(store: TraceStore, ident: int, survivor: int | None) -> None:
+    """Take one mention of a source out of what it was merged into, and of what that became."""
+    while survivor and (row := store.traces([survivor]).get(survivor)):
+        meta = json.loads(row["meta"] or "{}")
+        if ident in (sources := listed_in(meta, "sources")):
+            sources.reverse()           # the merge put it last
+            sources.remove(ident)
+            meta["sources"] = sources[::-1]
+            store.change(survivor, meta=_json_or_null({
+                name: value for name, value in meta.items() if value or name != "sources"}))
+        survivor = row["superseded_by"]
 
 
 _SEEN = f"""SELECT i.act, i.after, a.id, a.text, b.id, b.text FROM images i
@@ -11584,8 +11610,8 @@ def export_to(hippo: Hippocampus, output: str | None, *, format: str = "realmemo
 def move(hippo: Hippocampus, memory_id: int, to: str) -> tuple[int, ...]:
     """Move a trace with its history to another scope; the ids that moved.
 
-    What would tie it to its old project is cut: links to it, its place in a session, sources, the
-    cues that it was rewarded for.
+    What would tie it to its old project is cut: links to it, its place in a session, sources that
+    stay there, the cues that it was rewarded for.
     """
     with hippo.writing():
         store, now, row = hippo.store, hippo.clock(), hippo._row(memory_id)
@@ -11612,8 +11638,10 @@ def move(hippo: Hippocampus, memory_id: int, to: str) -> tuple[int, ...]:
 
 _CUT = (    # a trace's ties to its scope
     *HEIRS[:2], f"DELETE FROM variants WHERE trace_id = :id AND origin = '{CUE}'",
-    """UPDATE traces SET scope_id = :scope, prev_id = NULL, gist_id = NULL,
-        meta = json_remove(meta, '$.sources') WHERE id = :id""",
+    """UPDATE traces SET scope_id = :scope, prev_id = NULL, gist_id = NULL, meta = json_patch(
+        meta, json_object('sources', json((SELECT CASE WHEN count(*) THEN json_group_array(value)
+        END FROM json_each(meta, '$.sources') WHERE value IN (SELECT value FROM json_each(:ids))))))
+        WHERE id = :id""",
     """DELETE FROM links WHERE :id IN (src, dst) AND :scope > 1 AND EXISTS(SELECT 1 FROM traces t
         WHERE t.id IN (src, dst) AND t.scope_id NOT IN (1, :scope)
         AND t.id NOT IN (SELECT value FROM json_each(:ids)))""")

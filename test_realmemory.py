@@ -6360,6 +6360,25 @@ def test_a_merged_trace_cites_all_that_said_it_and_each_can_be_seen(hippo, cli):
     assert hippo.check() == []
 
 
+def test_what_was_merged_is_known_is_undone_by_itself_and_moves_along(hippo):
+    a, b, c = put(hippo, "Mail goes out by Postfix", "Queues are kept in Rabbit", "Tea is at four",
+                  scope="shop")
+    other, = put(hippo, "Gamma cites by hand", scope="shop", meta={"sources": [a, b]})
+    head, sleep = hippo.merge([a, b])
+    gone, = {a, b} - {head}
+    again = hippo.remember(hippo.get(gone).text, scope="shop")
+    assert (again.memory_id, again.created) == (head, False)
+    assert len(hippo.traces(scope="shop")) == 3
+    hippo.undo(sleep)
+    assert hippo.get(other).meta["sources"] == [a, b] and "sources" not in hippo.get(head).meta
+    head, sleep = hippo.merge([a, b])
+    hippo.store.run("UPDATE traces SET meta = json_insert(meta, '$.sources[#]', ?) WHERE id = ?",
+                    c, head)
+    rm.move(hippo, head, "garden")
+    assert hippo.get(head).meta["sources"] == [gone] and hippo.check() == []
+    assert [item.memory_id for item in hippo.sources(head)] == [gone]
+
+
 def test_traces_of_two_projects_are_never_merged_or_bound(hippo, alone):
     a, b = (put(hippo, "Tests need the VPN", scope=scope)[0] for scope in ("p1", "p2"))
     hippo.recall("tests VPN", all_scopes=True)
