@@ -4146,6 +4146,21 @@ def test_copies_stay_within_their_number_and_the_newest_is_among_them(keep, brai
     assert keep < 2 or kept[0] == made[0]
 
 
+@pytest.mark.parametrize("label", ["restore", "repair", "schema-3"])
+def test_sleeps_thin_no_copy_away_that_holds_what_a_restore_or_repair_took(label, brains):
+    hippo, kept = brains("b", backups_keep=2), []
+    put(hippo, "The pilot boards at buoy nine")
+    for n in range(5):
+        kept.append(hippo.store.backup(f"before-{label}", 0))
+        os.utime(kept[-1], (time.time() - (100 - n) * DAY,) * 2)
+    os.utime(kept[1], (time.time() - DAY,) * 2)
+    for n in range(12):
+        put(hippo, f"Crate {n} holds rope {n * 3}")
+        hippo.consolidate()
+    left = copies(hippo.store.folder)
+    assert [path in left for path in kept] == [False, True, True, True, True] and len(left) == 6
+
+
 def test_a_sleep_that_cannot_make_its_copy_changes_nothing_and_says_why(hippo, alone, cli):
     put(hippo, "Crate 1 holds rope")
     (alone / "backups").write_text("in the way")
@@ -4232,6 +4247,21 @@ def test_a_damaged_store_names_its_newest_copy_that_is_sound(hippo, alone):
     Path(good).write_bytes(b"")
     with pytest.raises(StoreDamaged, match="none of the 2 copies in backups/ is sound"):
         Hippocampus.open(alone)
+
+
+@pytest.mark.parametrize("way", ["check --repair --yes", "restore newest --yes"])
+def test_a_store_with_copies_and_a_damaged_header_is_damaged_and_had_back(way, hippo, alone, cli):
+    put(hippo, "The pilot boards at buoy nine")
+    hippo.backup()
+    hippo.close()
+    data = bytearray((alone / "memory.db").read_bytes())
+    data[70] ^= 1                                   # of the application id
+    (alone / "memory.db").write_bytes(data)
+    with pytest.raises(StoreDamaged, match="check --repair"):
+        Hippocampus.open(alone)
+    assert cli(*way.split()).code == 0
+    with Hippocampus.open(alone) as other:
+        assert said(other, "pilot") == ["The pilot boards at buoy nine"] and other.check() == []
 
 
 def test_restore_refuses_what_is_no_copy_of_a_store(hippo, tmp_path):
@@ -5955,6 +5985,121 @@ def test_a_copy_begun_before_a_forgetting_does_not_land_with_the_text_after_it(
         assert ("Grain is weighed twice",) in con.execute("SELECT text FROM traces").fetchall()
 
 
+FORGETTING = """
+import sys; sys.path.insert(0, {0!r}); import realmemory as rm
+with rm.Hippocampus.open({1!r}) as hippo:
+    print(hippo.forget({2}, backups=True).backups)"""
+
+
+def test_two_forgettings_at_once_leave_neither_text_in_a_copy(hippo, alone, monkeypatch):
+    one, two, _ = put(hippo, "The canary is called Quillfeather", "The vault opens by zanzibarqx",
+                      "Grain is weighed twice")
+    hippo.backup()
+    hippo.backup()
+    real, others = rm.sound_copy, []
+
+    def slow(*given):
+        real(*given)
+        if not others:          # the other one begins while this one rewrites the first copy
+            others.append(subprocess.Popen([sys.executable, "-I", "-S", "-c", FORGETTING.format(
+                str(MODULE.parent), str(alone), two)], stdout=subprocess.PIPE, text=True))
+            with suppress(subprocess.TimeoutExpired):
+                others[0].wait(timeout=2)
+
+    monkeypatch.setattr(rm, "sound_copy", slow)
+    assert hippo.forget(one, backups=True).backups == ()
+    assert others[0].communicate()[0] == "()\n"
+    assert kept_words(alone, "quillfeather", "zanzibarqx") == [] and len(copies(alone)) == 2
+
+
+def test_copies_that_another_process_rewrites_for_too_long_are_named(hippo, alone, clock):
+    ident, = put(hippo, "The canary is called Quillfeather")
+    copy = hippo.backup()
+    with Hippocampus.open(alone, clock=clock, timeout_s=0) as other, hippo.store.lease("copies"):
+        told = other.forget(ident, backups=True)
+    assert told.backups == (copy,) and "another process" in told.notes[0]
+    assert hippo.forget(backups=True).backups == () and kept_words(alone, "quillfeather") == []
+
+
+def test_a_restore_does_not_bring_back_what_is_forgotten_while_it_reads(hippo, alone, monkeypatch):
+    ident, _ = put(hippo, "The canary is called Quillfeather", "Grain is weighed twice")
+    copy, real, told = hippo.backup(), rm.sound_copy, []
+
+    def slow(*given):
+        real(*given)
+        if not told:
+            told.append(python(code=FORGETTING.format(str(MODULE.parent), str(alone), ident)))
+
+    monkeypatch.setattr(rm, "sound_copy", slow)
+    hippo.restore(copy)
+    assert told[0].code == 0 and kept_words(alone, "quillfeather") == []
+    assert said(hippo, "grain") == ["Grain is weighed twice"] and hippo.check() == []
+
+
+def test_a_restore_brings_back_what_was_forgotten_since_only_if_asked(hippo, alone, cli):
+    gone, kept = put(hippo, "The canary is called Quillfeather", "Grain is weighed twice")
+    core = rm.CoreMemory(hippo)
+    core.append("human", "The vault opens by zanzibarqx")
+    early = hippo.backup()
+    late, = put(hippo, "The ferry leaves at nine")
+    hippo.backup()
+    core.replace("human", "The vault opens by zanzibarqx", "Name: Ann")
+    core.forget("human")
+    hippo.forget([gone, late])
+    ran = cli("restore", early, "--yes")
+    assert ran.code == 0 and "--again" in ran.out and hippo.check() == []
+    assert ids(hippo.traces()) == [kept] and core["human"].value == "Name: Ann"
+    with closing(sqlite3.connect(alone / "memory.db")) as con:
+        assert con.execute("SELECT count(*) FROM db_meta WHERE key GLOB 'gone *'").fetchone()[0] > 2
+    assert hippo.forget(backups=True).backups == ()     # it knows, too, what it never held
+    assert kept_words(alone, "quillfeather", "ferry", "zanzibarqx") == []
+    again, = put(hippo, "The canary is called Quillfeather")
+    asked = hippo.backup()
+    hippo.forget(again)
+    assert cli("restore", asked, "--again", "--yes").code == 0
+    assert said(hippo, "canary") == ["The canary is called Quillfeather"]
+
+
+def test_a_copy_that_a_running_check_reads_is_named_by_a_forgetting(hippo, alone, monkeypatch):
+    ident, real, told = *put(hippo, "The canary is called Quillfeather"), rm._problems, []
+
+    def slow(store):
+        told.append(python(code=FORGETTING.format(str(MODULE.parent), str(alone), ident)))
+        return real(store)
+
+    monkeypatch.setattr(rm, "IN_PLACE", 0)
+    monkeypatch.setattr(rm, "_problems", slow)
+    assert hippo.check() == [] and told[0].code == 0
+    assert "memory.db." in told[0].out and ".part" in told[0].out
+    assert kept_words(alone, "quillfeather") == [] and hippo.forget(backups=True).backups == ()
+
+
+@pytest.mark.parametrize("sweeper", ["check", "check --repair --yes", "doctor", "forget --backups"])
+def test_what_a_killed_check_left_is_removed_by_the_next_look_at_the_store(sweeper, hippo, alone,
+                                                                           cli):
+    put(hippo, "Grain is weighed twice")
+    left = alone / "memory.db.4194000.part"
+    left.mkdir()
+    (left / "memory.db").write_text("The canary is called Quillfeather")
+    cli(*sweeper.split(), *["--yes"] * sweeper.startswith("forget"))
+    assert not left.exists()
+
+
+def test_a_process_of_another_container_keeps_what_it_has_not_finished_for_an_hour(hippo, alone):
+    ident, = put(hippo, "The canary is called Quillfeather")
+    hippo.backup()
+    young, old = (alone / "backups" / f"memory-{n}.db.4194000@0.part" for n in (1, 2))
+    for part in (young, old):
+        part.write_text("The canary is called Quillfeather")
+    os.utime(old, (time.time() - 3700,) * 2)
+    hippo.backup()
+    assert young.exists() and not old.exists()
+    assert str(young) in hippo.forget(ident).backups
+    told = hippo.forget(backups=True)
+    assert told.backups == (str(young),) and "delete it" in told.notes[0]
+    assert young.exists()
+
+
 def test_what_blocks_and_files_said_leaves_copies_and_the_turns_that_quote_it(hippo, alone, cli):
     core, files = rm.CoreMemory(hippo), rm.MemoryFiles(hippo)
     main = rm.MainContext(hippo, "s")
@@ -6481,6 +6626,25 @@ def test_a_merged_trace_cites_all_that_said_it_and_each_can_be_seen(hippo, cli):
     assert hippo.get(kept).citation == f"{urls[0]}, {urls[1]}" and "sources" not in (
         hippo.get(kept).meta)
     assert hippo.check() == []
+
+
+def test_what_was_merged_is_known_is_undone_by_itself_and_moves_along(hippo):
+    a, b, c = put(hippo, "Mail goes out by Postfix", "Queues are kept in Rabbit", "Tea is at four",
+                  scope="shop")
+    other, = put(hippo, "Gamma cites by hand", scope="shop", meta={"sources": [a, b]})
+    head, sleep = hippo.merge([a, b])
+    gone, = {a, b} - {head}
+    again = hippo.remember(hippo.get(gone).text, scope="shop")
+    assert (again.memory_id, again.created) == (head, False)
+    assert len(hippo.traces(scope="shop")) == 3
+    hippo.undo(sleep)
+    assert hippo.get(other).meta["sources"] == [a, b] and "sources" not in hippo.get(head).meta
+    head, sleep = hippo.merge([a, b])
+    hippo.store.run("UPDATE traces SET meta = json_insert(meta, '$.sources[#]', ?) WHERE id = ?",
+                    c, head)
+    rm.move(hippo, head, "garden")
+    assert hippo.get(head).meta["sources"] == [gone] and hippo.check() == []
+    assert [item.memory_id for item in hippo.sources(head)] == [gone]
 
 
 def test_traces_of_two_projects_are_never_merged_or_bound(hippo, alone):
@@ -14006,7 +14170,7 @@ def test_a_full_disk_is_not_called_a_bad_copy(cause, hippo, monkeypatch):
     copy, real = hippo.backup(), rm._copied
 
     def full(source, path, sql):
-        if path.endswith(".part") and "epoch" in sql:
+        if ".part" in path and "epoch" in sql:
             raise cause
         return real(source, path, sql)
 
@@ -14017,15 +14181,22 @@ def test_a_full_disk_is_not_called_a_bad_copy(cause, hippo, monkeypatch):
     assert "choose another" not in str(raised.value) and hippo.check() == []
 
 
-def test_what_was_forgotten_since_the_copy_does_not_come_back_with_it(home):
+@pytest.mark.parametrize("lost", [b"Parcel 40 goes", b'"uids":'])     # a trace, or the journal
+def test_what_was_forgotten_since_the_copy_does_not_come_back_with_it(lost, home):
     store = home / "store"
     with Hippocampus.open(store) as hippo:
         hippo.remember_many([f"Parcel {i} goes to door {i * 7}" for i in range(300)])
+        core, files = rm.CoreMemory(hippo), rm.MemoryFiles(hippo)
+        core.append("human", "The canary is called Quillfeather")
+        core.replace("human", "The canary is called Quillfeather", "Name: Ann")
+        files.create("/memories/a", "The canary is called Quillfeather")
         hippo.backup()
+        core.forget("human")
+        files.forget("/memories/a")
         hippo.forget(150)
         newest = hippo.remember("The last parcel came by boat").memory_id
     page = bytearray((store / "memory.db").read_bytes())
-    at = page.index(b"Parcel 40 goes") // 4096 * 4096
+    at = page.index(lost) // 4096 * 4096
     page[at:at + 4096] = bytes(4096)
     (store / "memory.db").write_bytes(page)
     wrong, _ = rm.repair(str(store))
@@ -14035,6 +14206,23 @@ def test_what_was_forgotten_since_the_copy_does_not_come_back_with_it(home):
         assert hippo.get(41).text == "Parcel 40 goes to door 280"
         with pytest.raises(NotFound):
             hippo.get(150)
+    assert b"quillfeather" not in (store / "memory.db").read_bytes().lower()
+
+
+def test_a_text_damaged_in_its_signs_only_is_taken_from_the_copy(home):
+    store = home / "store"
+    with Hippocampus.open(store) as hippo:
+        hippo.remember_many([f"Parcel {i} goes to Door {i * 7}!" for i in range(300)])
+        hippo.backup()
+    data = bytearray((store / "memory.db").read_bytes())
+    at = data.index(b"Parcel 40 goes to Door 280!")
+    data[at:at + 27] = b"parcel 40 goes to door 280?"
+    data[(page := data.index(b"Parcel 250 goes") // 4096 * 4096):page + 4096] = bytes(4096)
+    (store / "memory.db").write_bytes(data)
+    _, done = rm.repair(str(store))
+    assert any(line.startswith("#41: its text was damaged in signs") for line in done)
+    with sound(store) as hippo:
+        assert hippo.get(41).text == "Parcel 40 goes to Door 280!"
 
 
 KILLED = """
