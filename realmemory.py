@@ -1166,17 +1166,19 @@ _CHANGES = Regex(
     "increas|reduc|renam|chang|cancel|retired|became|upgrad|теперь|переех|перен|перев|подня|сниз|"
     "увелич|уменьш|смени|замени|ahora|subio|cambi|jetzt|erhoht|换|改|现|変")
 # How a text names what holds no longer; the words of a choice, which say nothing of its subject.
-_LEFT = Regex(r"\b(?:instead of|вместо|en (?:lugar|vez) del?|(?:no longer|больше не|ya no) \w+"
-              r"(?: (?:in|on|with|en|con|[вс]|на))?"
-              r"|(?:switch|migrat|mov|chang)\w*(?: \w+){0,3}? from"
-              r"|(?:мигрир|пере(?:шл|ш[её]л|ех|вел|нес))\w*(?: \w+){0,3}? (?:с|со|из)"
-              r"|(?:migr|cambi|pas|mud)\w+(?: \w+){0,3}? del?) (?:(?:the|el|la|los|las) )?"
-              r"(?P<what>[^\s,;:!?]+(?: [^\s,;:!?]+){0,3}?)(?=[,.;:!?]|$| (?:for|in|on|at|to|as|by"
-              r"|when|and|from|with|для|в|во|на|при|по|и|из|к|para|en|al?|por|como|con|y)\b)", re.I)
+_LEFT = Regex(
+    r"\b(?:instead of|вместо|en (?:lugar|vez) del?|(?:no longer|больше не|ya no) \w+(?: (?:in|on"
+    r"|with|en|con|[вс]|на))?|do(?:n't| not) \w+(?=[^.;]* any ?more\b)|(?:switch|migrat|mov|chang)"
+    r"\w*(?: \w+){0,3}? from|(?:мигрир|пере(?:шл|ш[её]л|ех|вел|нес))\w*(?: \w+){0,3}? (?:с|со|из)"
+    r"|(?:migr|cambi|pas|mud)\w+(?: \w+){0,3}? del?) (?:(?:the|el|la|los|las) )?"
+    r"(?P<what>[^\s,;:!?]+(?: [^\s,;:!?]+){0,3}?)(?=[,.;:!?]|$| (?:for|in|on|at|to|as|by|when|and"
+    r"|from|with|any ?more|для|в|во|на|при|по|и|из|к|para|en|al?|por|como|con|y)\b)", re.I)
+_LEFT_BY = frozenset(map(stem, """instead вместо lugar vez longer ya больше anymore more from с со
+    из de del""".split()))          # a text without such a word names none
 _CHOICE = frozenset(map(stem, """decided agreed use using run host live instead now always prefer
-    user решили договорились использовать используй берем вместо теперь отныне впредь всегда
-    предпочитаю живу пользователь decidimos acordamos usar usa lugar vez ahora siempre prefiero
-    vivo usuario adelante partir""".split()))
+    user взять брать решили договорились использовать используй берем вместо теперь отныне
+    впредь всегда предпочитаю живу пользователь decidimos acordamos usar usa lugar vez ahora
+    siempre prefiero vivo usuario adelante partir""".split()))
 # Opposites by the start of a word: side n denies side -n.
 _SIDES = {word: int(side) for word, side in _table("""1: allow permit разреш можно permite erlaub
 允; -1: forbid prohib disallow запрещ verbot; 2: enabl включ activ; -2: disabl выключ отключ
@@ -1254,7 +1256,8 @@ def facts(text: str) -> Facts:
             line = pattern.sub(order, line)
         words = line.split()
     signs = frozenset(map(_SIGNS.__getitem__, _SIGNS.keys() & units.union(words)))
-    gone = frozenset(chain.from_iterable(content(named["what"]) for named in _LEFT.finditer(text)))
+    gone = frozenset(chain.from_iterable(content(named["what"]) for named in (
+        () if _LEFT_BY.isdisjoint(units) else _LEFT.finditer(text))))
     return Facts(raw, plain, tuple(words) or plain, units - STOP or units, signs, lang, gone)
 
 
@@ -2162,15 +2165,16 @@ ask ru (?:запомни|име[йи](?:те)? в виду|учти|не заб�
 ask es (?:recuerda|ten(?:ga)? (?:en cuenta|presente)|no (?:te )?olvides)(?: que |: )ASKED
 ask en (?:remember|note|(?:don't|do not) forget) (?P<rest>(?:the|my|our) (?:[\w'’-]+ ){1,5}(?:is|are
   |has|have|must|needs|\w+[^s\W]s (?:every|at(?= \d)|on \w+day|daily|weekly))\b.{2,})
-ask en (?P<rest>(?:i|we|(?:i|we)'\w+|(?:the|my|our|all|every|each|no) \w+|(?:[\w'’-]+ ){1,4}(?:is
-  |are
-  |has|have|was|will|must))\b.{4,}?)(?:,| [—–-]) (?:and |so |but )?(?:please )?(?:remember
+ask en (?!i (?:need|want) you\b)(?P<rest>(?:i|we|(?:i|we)'\w+|(?:the|my|our|all|every|each|no) \w+
+  |(?:[\w'’-]+ ){1,4}(?:is
+  |are|has|have|was|will|must))\b.{4,}?)(?:,| [—–-]) (?:and |so |but )?(?:please )?(?:remember
   |keep (?:that|this|it) in mind|(?:don't|do not) forget)(?: (?:that|this|it
   |about it))?(?: please)?$
 ask ru (?!(?:DO_RU|\w+[оу]й|удали)(?:те)?\b)(?P<rest>CLEAR.{4,}?)(?:,
   | [—–-]) (?:и )?(?:пожалуйста,? )?
   (?:запомни|учти|име[йи](?:те)? в виду|не забудь|не забывай)(?:те)?(?: (?:об? )?эт\w+)?$
-ask es (?!DO_ES\b)(?P<rest>CLEAR.{4,}?)(?:,| [—–-]) (?:y )?(?:por favor,? )?(?:recuérd[ae]l[oa]
+ask es (?!DO_ES\b|\w{3,}[aez] (?:el|las?|los|est\w+|una?)\b)(?P<rest>CLEAR.{4,}?)(?:,
+  | [—–-]) (?:y )?(?:por favor,? )?(?:recuérd[ae]l[oa]
   |recuerda(?: esto| eso)?|no l[oa] olvides|(?:tenlo|ten esto) (?:en cuenta|presente))$
 rule en from now on,? (?:please|always|never|don't|all|every|no|only|we|i|DO_EN)\b.{4}
   |going forward,? .{4}|(?:always|never) (?:DO_EN)\b(?! (?:so|it|up)\b).{3}
@@ -2178,9 +2182,9 @@ rule en from now on,? (?:please|always|never|don't|all|every|no|only|we|i|DO_EN)
 rule ru (?:отныне|впредь|с этого момента),? (?:(?:не )?DO_RU|все|мы|только|всегда|никогда)\b.{3}
   |(?:всегда DO_RU|никогда не (?:DO_RU|NOT_RU))\b(?!.* никогда).{3}
   |DO_RU,?(?: пожалуйста,?)? впредь\b
-rule ru не (?:используй|применяй|пиши|добавляй|ставь|коммить|пушь|трогай)(?:те)? HABIT
-rule en (?:don't|do not) (?:ever )?(?:use|write|add|commit|push) HABIT
-rule es no (?:uses|utilices|escribas|añadas|pongas|hagas commit de|subas) HABIT
+rule ru не (?:используй|применяй|пиши|коммить|пушь|трогай)(?:те)? HABIT
+rule en (?:don't|do not) (?:ever )?(?:use|write|commit|push) HABIT
+rule es no (?:uses|utilices|escribas|subas) HABIT
   |no NOT_ES\w{2,}[ae]s (?:nunca|jamás)\b.{3}|no NOT_ES\w{2,}[ae]s \w.* (?:nunca|jamás)$
 rule es (?:a partir de ahora|de ahora en adelante),? (?:(?:no )?DO_ES|siempre|nunca|l[oa]s)\b.{4}
   |siempre DO_ES\b(?! l[ae] mism[oa]).{3}
@@ -2208,12 +2212,11 @@ like ru у меня (?:\w+ )?аллергия на \w|я (?:\w+ )?(?:вегет�
 like es (?:yo )?(?:soy|tengo) (?:muy )?(?:al[ée]rgi[ac]|vegetarian[oa]|vegan[oa]|zurd[oa]|daltónic
   |diabétic|celíac|intolerante a)
 choice en (?:we|i)(?:'ve| have)?(?: just| recently| now)? (?:(?:switched|migrated
-  |moved) from CLEAR.* to
-   \w|(?:switched|migrated) to (?=CAP\S+(?: CAP\S+)*$))|(?:we|i)(?: now)? no longer (?:use|drink
-  |eat|work) \w
+  |moved) from CLEAR.* to \w|(?:switched|migrated) to (?=CAP\S+(?: CAP\S+)*$))
+  |(?:we|i)(?: now)? no longer (?:use|drink|eat|work) \w
+  |(?:we|i) (?:don't|do not) (?:use|drink|eat) .* any ?more\b
 choice ru (?:(?:мы|я) )?(?:перешл[аи]|переш[её]л|переехали|мигрировали) (?:с|со|из) \S.* (?:на|в
-  |к) \w
-  |(?:мы|я) больше не (?:использу|пользу|пь|ем|работа)\w* \w
+  |к) \w|(?:мы|я) больше не (?:использу|пользу|пь|ем|работа)\w* \w
 choice es (?:nosotros )?(?:hemos )?(?:migra(?:do|mos)|cambia(?:do|mos)|pasa(?:do
   |mos)) del? \S.* al? \w
   |(?:yo )?ya no (?:usamos|uso|bebo|como|trabajo|trabajamos|utilizamos) \w
@@ -2242,7 +2245,8 @@ email ru мо[яй] (?:почта|e-?mail)\W+\S+@\S
 email es mi (?:correo|e-?mail) es \S+@\S
 event en (?:[\w ]{3,25},? )?(?:i|we)(?:'ve| have)?(?: just)? (?!want|hop|need|was )(?:\w*[^e\W]ed
   |was|were|had|did|PAST)\b(?! (?:it|that|this|them)\b).{4}|(?:the|my|our) (?:[\w'’-]+ ){1,4}
-  (?:(?:is|was) (?:moved|scheduled|postponed|due|on|today|tomorrow|next|this)|starts|ends|moved)\b
+  (?:(?:is|was) (?:moved|scheduled|postponed|due|on|today|tomorrow|next|this|\d)|starts|ends
+  |moved)\b
 event ru (?:[\w ]{3,25} )?(?:(?:я|мы) (?:\w+ )?\w{2,}(?:л[аи]?|л[аи]?с[ья])\b|у (?:нас|меня) \w)
   |(?:(?:моя?|мо[её]|наш[аеи]?) )?(?:встреча|созвон|релиз|демо|дедлайн|экзамен|рейс|собеседование
   |отпуск|поездка|свадьба)\b
@@ -2256,25 +2260,20 @@ DO_EN add|answer|ask|avoid|build|call|check|commit|create|delete|deploy|do|expla
   |verify|wait|write|touch|rename|review|respond|mention|edit|modify|install|rebase|summari[sz]e
   |cite|confirm|store|log|print|share|publish|overwrite
 DO_RU (?!теперь)\w{2,}(?:[аяую]й|[иьй]те|[шщджсрн]и|[вр]ь)
-NOT_RU (?!очень\b)\w{2,}(?:[^л\W]и|[^ш\W]ь)(?:те)?(?:с[ья])?
+NOT_RU (?!очень\b)\w{2,}(?:[^л\W]и|[^ш\W]ь|[^к\W]ой)(?:те)?(?:с[ья])?
 NOT_ES (?!(?:antes|digas|sabes|puedes|tienes|eres|vas|haces|quieres|dices|vienes|crees|ves|entiendes
   |ganas|llegas|escuchas)\b)
 HABIT (?!(?:a|an|the|that|this|th[eo]se|it|any|more|so|too|to|его|её|их|эт\w+|так\w*|туда|сюда|el
-  |es[aeo]\w*
-  |un[oa]?s?|las?|los?|más|tanto)\b)(?!.*(?:\b(?:here|now|yet|this|just|anything|здесь|тут|сейчас
-  |пока
-  |просто|только|ничего|сюда|aquí|ahora|todavía|aún|solo|nada|est[eao]s?)\b)).{3}
+  |es[aeo]\w*|un[oa]?s?|las?|los?|más|tanto)\b)(?!.*(?:\b(?:here|now|yet|this|just|anything|здесь|тут|сейчас
+  |пока|просто|только|ничего|сюда|aquí|ahora|todavía|aún|solo|nada|est[eao]s?)\b)).{3}
 DO_ES (?:añade|comprueba|ejecuta|escribe|evita|explica|haz|incluye|pon|pregunta|responde|revisa|usa)
 ASKED (?P<rest>CLEAR.+)
 NAME (?P<name>CAP[\w'’-]*(?: CAP[\w'’-]*){0,2})
 CITY (?!(?:python|rust|java|kotlin|swift|react|svelte|django|rails|linux|windows|android|fedora
-  |arch|debian
-  |ubuntu|vim|neovim|emacs|helix|zed|cursor|sublime|docker|redis|postgres|slack|jira|trello|notion
-  |obsidian
-  |linear|figma|netflix|spotify|discord|telegram|gmail|outlook|excel|firefox|chrome|internet|git
-  |plan|team
-  |chapter|step|part|section|version|phase|room|desk|table)\b)
-  (?-i:[A-ZÁÉÍÓÚÑ][a-zà-ÿ]+\b|[А-ЯЁ][а-яё]+\b|[A-Z]{2,3}\b)
+  |arch|debian|ubuntu|vim|neovim|emacs|helix|zed|cursor|sublime|docker|redis|postgres|slack|jira
+  |trello|notion|obsidian|linear|figma|netflix|spotify|discord|telegram|gmail|outlook|excel|firefox
+  |chrome|internet|git|plan|team|chapter|step|part|section|version|phase|room|desk|table)\b)
+  (?-i:[A-ZÁÉÍÓÚÑ][a-zà-ÿ]+\b|[А-ЯЁ][а-яё]+\b|(?:NYC|LA|DC|SF|UK|USA?|UAE|NZ)\b)
 CAP (?-i:[A-ZА-ЯЁÁÉÍÓÚÑ])
 CLEAR (?!(?:it|that(?! you| we)|(?:in )?this|these|those|them|both|one|not|no|if|это|этот|его|их
   |если|когда|es[oae]|est[eao]|o|lo|si|(?:to )?think|думать|считать|pensar|creer)\b)\w
@@ -2300,7 +2299,7 @@ _LABELS = {"en": ("User", "User's name: "), "es": ("Usuario", "Nombre del usuari
 _AXES = _table("""@length: short brief long detail кратк коротк подроб длинн cort larg detall;
 @language: englis russ spanis англий русск испанс ingl rus espano; @indent: tab spac таб табуля
 пробел tabula espac; @shade: dark light темн светл oscur clar; theme: mod them' тем реж tem;
-@editor: vim neovim emac vscod helix nan sublim; @packag: npm pnpm yarn bun; @hour: morn even утр
+@editor: vim neovim emac vscod helix; @packag: npm pnpm yarn bun; @hour: morn even утр
 вечер; answer: answ rep respon ответ respue; -: hat dislik stand ненави odi detest; : pref rath
 lik lov enjoy alway over предпо любл обожа всегд больш нрав prefie siempr now anymor use using
 instea тепер отнын впред испол исполь вмест ahor adelan partir usa usar lug vez""")
@@ -2309,7 +2308,7 @@ _WORK = Regex(r"\b(?:you|answer|repl|respon|code|commit|test|report|format|bulle
               r"|informe)", re.I)
 _OWN_WORDS = Regex(r"\b(?:i|i'\w+|my|me|we|we'\w+|our|us|let's|я|мы|мне|меня|мо[йяиёею]\w*|наш\w*"
                    r"|на[мс]|давай|живу|предпочитаю|люблю|обожаю|ненавижу|yo|mis?|nos|prefiero|odio"
-                   r"|detesto|adoro|vivo|he|\w+[aei]mos)\b", re.I)
+                   r"|detesto|adoro|vivo|soy|tengo|he|\w+[aei]mos)\b", re.I)
 _OPENER = Regex(r"(?:(?:ok(?:ay)?|please|also|and|but|so|btw|yeah|well|yes|thanks|hi|hello|hey"
                 r"|there|пожалуйста|и|а|но|кстати|да|ок|спасибо|также|привет|здравствуй(?:те)?"
                 r"|добрый день|y|pero|por favor|vale|gracias|además|también|por cierto|sí|hola)"
@@ -2348,6 +2347,10 @@ _TAIL = Regex(r",? (?:(?:and|but|so) )?(?:(?:can|could|would) you|how (?:can|do|
 _FENCED = Regex(r"(?:```|~~~).*?(?:```|~~~|\Z)|^(?:[>|#]| {4}|\t).*$", re.S | re.M)
 _QUOTATION = Regex("“[^“”]*”|«[^«»]*»|\"[^\"\\n]*\"")
 _GREETING = Regex(r"\b(hi|hello|hey|hola)!", re.I)
+_AFTERWORD = Regex(     # "We deploy on Tuesdays. Remember that."
+    r"[.!] +(?=(?:please,? )?(?:(?:remember|don't forget) (?:that|this|it)|(?:запомни|учти"
+    r"|не забудь)(?:те)? (?:об )?это(?:м|го)?|recu[eé]rda(?:lo| esto)|no lo olvides)[.!]*(?:$|\n))",
+    re.I | re.M)
 _BREAK = Regex(r"(?<=[.!?…])(?<!\b(?:Dr|Mr|St|.g|.e)\.)\s+|\n\s*(?:(?:[-*•–]|\d{1,3}[.)])\s+)?")
 
 
@@ -2355,8 +2358,8 @@ def _units(text: str) -> Iterator[str]:
     """The sentences of a message up to words of others; quotations, code, cited lines are \\0."""
     text = _QUOTATION.sub(lambda quote: "\0" if quote[0].count(" ") > 2 else quote[0],
                           _FENCED.sub("\n\0\n", text))
-    told = False
-    for unit in filter(None, map(str.strip, _BREAK.split(_GREETING.sub(r"\1,", text)))):
+    text, told = _AFTERWORD.sub(", ", _GREETING.sub(r"\1,", text)), False
+    for unit in filter(None, map(str.strip, _BREAK.split(text))):
         if told and unit != "\0":
             return
         head, unit = unit[-1] == ":", _TAIL.sub("", unit[:400])
