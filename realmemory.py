@@ -392,11 +392,20 @@ _EMOJI = Regex("[\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff]")
 _TOKEN = Regex(rf"\d{{1,3}}(?:,\d{{3}}){{1,6}}(?![\w,])"
                rf"|{_W}+(?:(?:[./\\:@+#~=&'-]|://){_W}+)*(?:\+\+|\#)?|[^\s\w]")
 _COMPOUND = Regex(r"[\d_./\\:@+#~=&'-]|[a-zа-я][A-ZА-Я]")
+# 2027-03-05T09:30, 2027/3/5, 5.3.2027, 2027-03; 5/25/2027 and 25-05-2027, where one of two can be
+# the month.
+_Y, _M, _LATE = r"(?P<year>\d{4})", "(?P<month>0?[1-9]|1[0-2])", "(?P<day>1[3-9]|2[0-9]|3[01])"
+_D = "(?P<day>0?[1-9]|[12][0-9]|3[01])"
+_DATE = [*map(Regex, (
+    rf"{_Y}([-/]){_M}\2{_D}(?:T(?P<time>\d\d:\d\d).*)?", rf"{_D}\.{_M}\.{_Y}",
+    rf"{_LATE}([-/]){_M}\2{_Y}", rf"{_M}([-/]){_LATE}\2{_Y}", rf"{_Y}-(?P<month>0[1-9]|1[0-2])"))]
 _VERSION = Regex(r"[vV]\d+(?:\.\d+){1,5}")
 _SEGMENT = Regex(r"[./\\:@+#~=&]+")
 _PART = Regex(rf"[A-ZА-Я]+(?![a-zа-я])|[A-ZА-Я]?[a-zа-я]+|\d+|(?:(?![\d_]){_W})+")
-# Normalised piece by piece, for a long row of combining marks is quadratic in one piece.
-_PIECE = Regex(r"(?:\S{1,50}\s+){1,20}|\s+|\S{1,200}")
+# Normalised piece by piece, for a long row of combining marks is quadratic in one piece; not cut
+# before a mark or jamo that joins what stands before it.
+_PIECE = Regex(r"(?:\S{1,50}\s+){1,20}|\s+"
+               r"|\S{1,200}[\u0300-\u036f\u1160-\u11ff\u3099\u309a\uff9e\uff9f]{0,4}")
 _ACCENT = Regex("[\u0300-\u0305\u0307-\u036f\u0591-\u05c7\u0640\u064b-\u065f\u0670]"
                 "|(?<!\u0438)\u0306")  # й stays й, ё becomes е
 # What may carry an accent: the letters of a text without it are bare as they are.
@@ -412,7 +421,7 @@ _PLAIN = {      # replaced sign by sign: five times as fast as `translate`
     "\u00fe": "th", "\u00de": "TH", "\u00f0": "d", "\u00d0": "D"}
 
 # English, Russian, Spanish, German: +3.8 on LoCoMo, +3.5 on BEAM.  Not "may", "son", "die".
-ANALYSER = "4"  # version of what this section puts out: another one re-indexes
+ANALYSER = "5"  # version of what this section puts out: another one re-indexes
 STOP = frozenset("""
 a an the and or but if then so of to in on at by for from with about as into than that this these
 those there here it its is are was were be been being am do does did doing done have has had having
@@ -458,6 +467,8 @@ _MONTH_STEMS = _first_of("""januar январ ener janu| februa феврал feb
 april апрел abril| may| jun июн| jul июл| august август agost| septem сентяб septie| octob октябр
 octubr oktob| novemb ноябр noviem| decemb декабр diciem dezemb""")
 
+_MONTHS = [*dict.fromkeys(_MONTH_STEMS.values())]
+
 _VERBAL = Regex("(.*[aeiouy].*?)(?:edly|ingly|ed|ing|ly)")
 _ROMANCE = Regex("(.{3,}?)(?:[ai]miento|[ai]cion(?:es)?|adora?|mente|ando|[iy]endo|aron|ieron|aban?"
                  "|[ai]d[oa]s?|ian?|[aie]rse|[aie]r|[ae]ran?|[oae]s?)")
@@ -499,14 +510,17 @@ def _low(text: str) -> str:
 
 def _bare(text: str) -> str:
     """A composed text without accents."""
-    return _normal("NFC", _ACCENT.sub("", _normal("NFD", text))) if _ACCENTED.search(
-        text) else text
+    return "".join([
+        unicodedata.normalize("NFC", _ACCENT.sub("", unicodedata.normalize("NFD", piece)))
+        for piece in _pieces(text)]) if _ACCENTED.search(text) else text
 
 
-def _normal(form: Literal["NFC", "NFD", "NFKC"], text: str) -> str:
-    if len(text) < 1000:
-        return unicodedata.normalize(form, text)
-    return "".join(unicodedata.normalize(form, piece) for piece in _PIECE.findall(text))
+def _normal(form: Literal["NFC", "NFKC"], text: str) -> str:
+    return "".join([unicodedata.normalize(form, piece) for piece in _pieces(text)])
+
+
+def _pieces(text: str) -> list[str]:
+    return [text] if len(text) < 1000 else _PIECE.findall(text)
 
 
 @lru_cache(1 << 14)
@@ -550,12 +564,26 @@ def tokens(text: str) -> list[str]:
 
 
 def _numeral(token: str) -> tuple[str, ...]:
-    """A number, version or time whole; a dotted version's first two places; a date's parts."""
+    """A number, version or time whole; a dotted version's first two places; what joints part."""
     whole = token.replace(",", "")[:64]
     places = re.split(r"\D+", whole)
-    if re.search(r"[-/]|^\d{1,2}\.\d{1,2}\.\d{4}$", whole):
+    if re.search(r"[-/]", whole):
         return (whole, *(place.lstrip("0") or "0" for place in places[:6]))
     return (whole, ".".join(places[:2])) if whole.count(".") > 1 else (whole,)
+
+
+def _dated(token: str) -> tuple[str, ...]:
+    """A date in figures whole, and in the words of one written out; () for anything else.
+
+    >>> _dated("2027-03-05"), terms("5. März 2027")
+    (('2027-03-05', '5', 'march', '2027'), ['5', 'march', '2027'])
+    """
+    found = next(filter(None, (form.fullmatch(token) for form in _DATE)), None)
+    if not found:
+        return ()
+    said = found.groupdict("")
+    parts = said.get("day", "").lstrip("0"), _MONTHS[int(said["month"]) - 1], said["year"]
+    return tuple(filter(None, (token.lower()[:64], *parts, said.get("time"))))
 
 
 def _identifier(token: str) -> tuple[str, ...]:
@@ -593,7 +621,8 @@ def _expand(token: str) -> tuple[str, ...]:
         return (token[:64],)
     if token[-1] in "+#":  # C++, C#, F#
         return (_low(token)[:64],)
-    return _identifier(token) if any(map(str.isalpha, token)) else _numeral(token)
+    return _dated(token) or (
+        _identifier(token) if any(map(str.isalpha, token)) else _numeral(token))
 
 
 _cached = lru_cache(1 << 14)(_expand)
@@ -2029,19 +2058,20 @@ def _is_line(value: object, most: int) -> bool:
 def scope_key(name: str) -> str:
     """What two spellings of one scope share: NFKC, case and separators folded.
 
-    Raises InvalidInput for a blank name, control characters and more than 200 characters.
+    Raises InvalidInput for a blank name, control characters, a secret, over 200 characters.
 
     >>> scope_key("My Project") == scope_key("my_project") == scope_key("MY-PROJECT")
     True
     """
     _require(isinstance(name, str) and bool(key := _scope_key(name)),
-             f"scope={_shown(name)}; give 1 to 200 characters on one line, or 'global'")
+             f"scope={_shown(clean(name))}; give 1 to 200 characters on one line, without a "
+             "password or other secret, or 'global'")
     return key
 
 
 @lru_cache(maxsize=1_024)
 def _scope_key(name: str) -> str:
-    if not _is_line(name, 200):
+    if not _is_line(name, 200) or clean(name) != storable(name):
         return ""
     folded = unicodedata.normalize("NFKC", storable(name)).casefold()
     return re.sub(r"[\s_-]+", "-", folded.strip())
@@ -2505,7 +2535,6 @@ ASKS_ASSISTANT = Regex(
     r"|your (?:advice|recommendation|suggestion|answer|proposal))", re.I)
 _SENTENCE_END = Regex(r"(?<=[.!?;])\s+|(?<=[\u3002\uff01\uff1f])|\n+")
 _BETWEEN = Regex(r"[\s,;\"]+|[.:!?]+(?=\s|$)")
-_MONTHS = [*dict.fromkeys(_MONTH_STEMS.values())]
 
 
 def add_impacts(into: dict[int, float], words: Sequence[str], weight: float, *,
@@ -2608,9 +2637,15 @@ def cue_of(query: str) -> Cue:
 # A number that names a thing, after a word and what may join them, and the word that follows.
 _NUMBER = Regex(
     r"(?<![\d.,])(\d++(?:[._/-]\d++)*+)(?![^\W_]|[:,]\d)(?=\s?([^\W\d_]+|%)|)")
-_NAME = Regex(r"(?<![^\W_])([^\W\d_]++)([-_]|:?\s?(?:(?:number|no\.|номер|n[uú]mero)\s)?[#№]?\s?)$",
-              re.I)
-_CALENDAR = Regex(r"\d{4}([-/.])\d\d?\1\d\d?|\d\d?([-/.])\d\d?\2\d{2,4}")
+_NAME = Regex(r"(?<![^\W_])([^\W\d_]++|§+)([-_]|:?\s?"
+              r"(?:(?:number|no\.|номер|n[uú]mero)\s)?[#№]?\s?)$", re.I)
+_CALENDAR = Regex(r"\d{4}([-/.])\d\d?\1\d\d?|[0-3]?\d([-/.])[0-3]?\d\2(?:\d\d|\d{4})")
+# What is a name as a whole: a MAC or IPv6 address, a hex number, a telephone, AB.12.C.
+_NAMED_WHOLE = Regex(
+    r"(?<![\w:+.])(?:(?P<mac>(?:[\da-f]{2}[:-]){5}[\da-f]{2})|(?P<hex>0x[\da-f]+)"
+    r"|(?P<ip>(?=[\da-f:]*(?:::|[a-f]))(?:[\da-f]{0,4}:){2,7}[\da-f]{1,4})"
+    r"|(?P<phone>\+\d[\d ()-]{6,18}\d)|(?P<part>[a-z]{1,4}(?:\.\d+)+\.[a-z]\w{0,4}))"
+    r"(?![\w:])", re.I)
 _Named = dict[tuple[str, str], str]
 
 
@@ -2619,7 +2654,10 @@ def identifiers(text: str, *, sure: bool = False) -> _Named:
     """{(name, number): as written} of ABC-16, srv99, v2.3.7, invoice 4472, hashes; `sure`: without
     what may be a count, an amount or a date."""
     found = {("#", code.lower()): code for code in _HASH.findall(text)}
-    for match in _NUMBER.finditer(text):
+    for match in _NAMED_WHOLE.finditer(text):
+        kind, code = str(match.lastgroup), match[0].lower()
+        found[f":{kind}", code if kind == "ip" else re.sub(r"\W", "", code)] = match[0]
+    for match in _NUMBER.finditer(_NAMED_WHOLE.sub(" ", text)):
         number, after = match[1], match[2] or ""
         before = _NAME.search(text, max(0, match.start() - 40), match.start())
         word, joint = before.groups() if before else ("", "")
@@ -2650,7 +2688,9 @@ def _around(text: str, asked: _Named) -> str:
     """The beginning of a text, and what stands around the numbers asked for in the rest."""
     if len(text) <= 20_000:
         return text
-    found = re.compile("|".join([re.escape(n) for _, n in asked]), re.I).finditer(text, 20_000)
+    found = re.compile("|".join([re.escape(n) for _, n in asked] + [
+        rf"(?<![^\W_]){word[0]}[\W_]{{0,3}}\d" for said in asked.values()
+        if (word := re.match(r"[^\W\d_]+", said))]), re.I).finditer(text, 20_000)
     return "\n".join([text[:20_000], *(text[match.start() - 60:match.end() + 20]
                                        for match in islice(found, 50))])
 
@@ -2941,6 +2981,7 @@ SQL_AFTER = "SELECT id, substr(text, 1, 2000), id FROM traces WHERE prev_id = ?"
 SQL_LESSONS = f"SELECT trace_id, text FROM variants WHERE origin = 'cue' AND trace_id {SQL_IN}"
 SQL_MARK = """SELECT CAST(value AS INTEGER) FROM db_meta WHERE key = ?
     AND CAST(value AS INTEGER) <= (SELECT max(seq) FROM sqlite_sequence)"""
+CONFLICTS = ("update", "contradiction")    # kinds of links that a recall tells
 SQL_CONFLICTS = """SELECT l.src, l.dst, l.kind
     FROM links l JOIN traces a ON a.id = l.src JOIN traces b ON b.id = l.dst
     WHERE l.kind IN ('update', 'contradiction') AND l.src IN (SELECT value FROM json_each(:ids))
@@ -2949,7 +2990,8 @@ SQL_CONFLICTS = """SELECT l.src, l.dst, l.kind
 SQL_MISSING = """FROM traces t LEFT JOIN traces p ON p.id = t.prev_id
     WHERE t.id NOT IN (SELECT trace_id FROM vectors)
     AND (:ids IS NULL OR t.id IN (SELECT value FROM json_each(:ids)))"""
-SQL_ALIKE = "SELECT id, scope_id FROM traces WHERE whole = ? ORDER BY id DESC LIMIT 48"
+SQL_ALIKE = f"""SELECT id FROM traces WHERE whole = ? AND scope_id {SQL_IN} AND valid_to IS NULL
+    AND quarantined = 0 ORDER BY id DESC LIMIT 48"""
 SQL_VECTORS = """SELECT trace_id, scope_id, prev_id, n_words, scale, data
     FROM vectors JOIN traces ON id = trace_id
     WHERE trace_id > ? ORDER BY trace_id"""
@@ -2980,6 +3022,8 @@ SQL_COUNTS = """SELECT (SELECT count(*) FROM traces), (SELECT coalesce(sum(n), 0
 SQL_FORGOTTEN = """SELECT j.value FROM events, json_tree(data) j WHERE op = 'forget'
     AND (j.path = '$.ids' OR j.fullkey = '$.id')"""
 SQL_LOGS = "SELECT id FROM scopes WHERE log_of > 0"
+SQL_FAMILY = """SELECT id FROM scopes WHERE coalesce(log_of, id) IN (
+    1, (SELECT coalesce(log_of, id) FROM scopes WHERE id = ?))"""
 SQL_UNREAD = f"FROM traces t WHERE id > ? AND scope_id IN ({SQL_LOGS})"
 SQL_WORK = """SELECT 1 FROM events WHERE seq > ?
     AND op NOT IN ('recall', 'read', 'sleep', 'hook_error', 'backup') LIMIT 1"""
@@ -3455,11 +3499,16 @@ class Store:
 
 def shell_line(folder: str, words: str) -> str:
     """The command line that does something with the store in a folder, to be copied as it is."""
-    said = folder if re.fullmatch(r"[\w@%+=:,./-]+", folder, re.A) else "'" + folder.replace(
-        "'", r"'\''") + "'"             # by hand: an error may come where nothing can be imported
+    def said(word: str) -> str:         # by hand: an error may come where nothing can be imported
+        return word if re.fullmatch(r"[\w@%+=:,./-]+", word, re.A) else "'" + word.replace(
+            "'", r"'\''") + "'"
+
     home = os.environ.get("REALMEMORY_HOME") or os.path.join("~", ".realmemory")
     own = folder != os.path.abspath(os.path.expanduser(home))
-    return f"`realmemory {f'--path {said} ' * own}{words}`"
+    # As it was started: who copied this one file has no script of its name.
+    script = re.fullmatch(r"realmemory(\.exe)?", os.path.basename(sys.argv[0] if sys.argv else ""))
+    start = "realmemory" if script else f"python3 {said(os.path.abspath(__file__))}"
+    return f"`{start} {f'--path {said(folder)} ' * own}{words}`"
 
 
 def lost(folder: str) -> StoreDamaged | None:
@@ -3988,8 +4037,8 @@ class TraceStore(Store):
         key = scope_key(name)
         found = self._scopes.get(key) or self.value("SELECT id FROM scopes WHERE key = ?", key)
         if found is None and create:
-            found = self.run("INSERT INTO scopes(name, key) VALUES(?, ?)", name.strip(),
-                             key).lastrowid
+            found = self.run("INSERT INTO scopes(name, key) VALUES(?, ?)",
+                             storable(name).strip(), key).lastrowid
         if found is not None:
             self._scopes[key] = found
         return found
@@ -4182,7 +4231,7 @@ class TraceStore(Store):
             left = retention(1.0, max(0.0, at - row["touched_at"]) / DAY_S, self.config.link_tau_d)
             weight = min(1.0, weight + left * row["weight"])
             eligible = min(1.0, eligible + left * row["eligible"])
-            kind = kind if kind == "related" else row["kind"]
+            kind = kind if kind == "related" and row["kind"] not in CONFLICTS else row["kind"]
         self.run("INSERT OR REPLACE INTO links VALUES(?, ?, ?, ?, ?, ?)", source, target, kind,
                  weight, eligible, at)
 
@@ -4279,7 +4328,7 @@ def _normal_remote(url: str) -> str:
     True
     """
     url = re.sub(r"^[a-z+]+://", "", url.strip(), flags=re.I)
-    url = re.sub(r"^[^/@]*@", "", url).replace(":", "/", 1) if "@" in url.split("/")[0] else url
+    url = re.sub(r"^[^/]*@", "", url).replace(":", "/", 1) if "@" in url.split("/")[0] else url
     host, _, path = url.partition("/")
     return f"{host.lower()}/{path.strip('/').removesuffix('.git').lower()}"
 
@@ -4318,16 +4367,21 @@ class _Brain:
         """Record a given embedder in a store without traces; refuse another one in a used store."""
         self._embedder = chosen = provider(given)
         with self.store.reading():
-            other = self._other_than(chosen)
-            used = self.store.row("SELECT 1 FROM traces LIMIT 1") is not None
-        if other and (used or self.store.read_only):
+            other = self._may_take(chosen)
+        if other:
+            with self.store.writing():      # another process may have been first
+                if self._may_take(chosen):
+                    self._record(chosen)
+
+    def _may_take(self, chosen: EmbeddingProvider) -> str:
+        """What else the store, without traces, is recorded with, "" if nothing."""
+        other = self._other_than(chosen)
+        if other and (self.store.read_only or self.store.row("SELECT 1 FROM traces LIMIT 1")):
             raise EmbedderMismatch(
                 f"{self.store.path!r} was written with the embedder {other}, not {chosen.name!r}; "
                 "open it without naming one, or move it over: Hippocampus.reembed(...) or "
                 + shell_line(self.store.folder, "reembed --embedder NAME"))
-        if other:
-            with self.store.writing():
-                self._record(chosen)
+        return other
 
     def _other_than(self, chosen: EmbeddingProvider) -> str:
         """What else wrote the store, "" if nothing: another name, or another "<lambda>"."""
@@ -4478,6 +4532,7 @@ def named_by(value: object, name: str, most: int = 2_000) -> str:
 
 def brain_folder(path: str, namespace: str | None) -> str:
     """The folder of a brain; a namespace is a folder of its own that no name can leave."""
+    _require(path != "", "path='' is empty; give the folder of a store, like ~/.realmemory")
     try:
         path = os.path.abspath(os.path.expanduser(path))
     except OSError as error:
@@ -4497,10 +4552,12 @@ def brain_folder(path: str, namespace: str | None) -> str:
 
 def id_list(value: object, name: str) -> tuple[int, ...]:
     """Distinct ids in order, of an int, "12", "#12", "1,2", "[1, 2]" or an iterable of such."""
-    if isinstance(value, str):
-        value = re.findall(r"[^\s,;\[\]()]+", value)
+    def split(part: object) -> list[Any]:
+        return re.findall(r"[^\s,;\[\]()]+", part) if isinstance(part, str) else [part]
+
     ids: list[int] = []
-    for part in value if isinstance(value, Iterable) else [value]:
+    parts = value if isinstance(value, Iterable) and not isinstance(value, str) else split(value)
+    for part in chain.from_iterable(split(part) or [part] for part in parts):
         said = _shown(part) if isinstance(part, (int, list, tuple, dict)) else str(part)
         match = re.fullmatch(r"\s*[\"']?#?(\d{1,18})(\.0)?[\"']?\s*", said)
         _require(match is not None and not isinstance(part, bool) and int(match[1]) > 0,
@@ -4690,13 +4747,6 @@ def _embedded(brain: _Brain, model: EmbeddingProvider, text: str, speaker: str |
         text, speaker, (before[0], before[1]) if before else None)))))
 
 
-@lru_cache(64)
-def _scope_given(scope: str) -> str:
-    """A scope's name, checked and free of secrets."""
-    scope_key(scope := clean(scope))
-    return scope
-
-
 def _text_given(text: object) -> tuple[str, tuple[str, ...]]:
     """A text as it may be stored, and the kinds of secrets cut out of it."""
     if not isinstance(text, str) or not _VISIBLE.search(text):
@@ -4733,7 +4783,6 @@ def draft_of(brain: _Brain, text: Any = None, *, kind: str = "episodic",
         raise InvalidInput(f"kind={_shown(kind)}, origin={_shown(origin)}; kinds are "
                            f"{', '.join(KINDS)}, origins {', '.join(ORIGINS)}")
     scope_key(scope := scope or GLOBAL)
-    scope = _scope_given(scope)
     named, about = _source(names), _plain_data(meta) if meta else {}
     session_id, model = named["session_id"] or clean(brain.session_id), brain.model()
     doubt = next(filter(None, map(suspicion, filter(None, (text, *named.values())))), "")
@@ -4773,22 +4822,22 @@ def place(brain: _Brain, draft: Draft) -> WriteResult:
     if decision.action == "reinforce" and target is not None:
         reinforce(brain, target, draft, decision)
         return WriteResult(target["id"], False, decision)
-    gist = None if draft.quarantine else _place_shared(brain, near, scope)
+    gist = None if draft.quarantine else _place_shared(brain, draft, near, scope)
     ident = insert(brain, draft, scope, gist, decision)
-    kinds = {n.row["id"]: n.comparison.relation for n in near if n.row is not target}
+    kinds = {n.row["id"]: n.comparison.relation for n in near} | {
+        decision.target_id: decision.relation}
     for other in decision.related_ids:
-        if other in draft.related_ids:
-            store.link(ident, other, "related", now, weight=1.0)
-        else:
-            kind = kinds.get(other, decision.relation).replace("same", "similar")
-            store.link(ident, other, kind, now, eligible=1.0 - decision.novelty)
+        kind, given = kinds.get(other, "related").replace("same", "similar"), other in related
+        store.link(ident, other, kind if kind in CONFLICTS or not given else "related", now,
+                   weight=float(given), eligible=0.0 if given else 1.0 - decision.novelty)
     return WriteResult(ident, True, decision)
 
 
-def _place_shared(brain: _Brain, near: Sequence[Neighbour], scope: int) -> int | None:
+def _place_shared(brain: _Brain, draft: Draft, near: Sequence[Neighbour], scope: int) -> int | None:
     """The trace whose place in recall a rewording shares; groups that it joins become one."""
     groups = sorted({n.row["gist_id"] or n.row["id"] for n in near if n.reworded and (
-        n.row["scope_id"] == scope and n.comparison.overlap >= brain.config.gate_gist)})
+        n.row["scope_id"] == scope and n.comparison.overlap >= brain.config.gate_gist
+        and not _other_day(draft, n.row))})
     for other in groups[1:]:
         brain.store.run("UPDATE traces SET gist_id = ? WHERE gist_id = ? OR id = ?", groups[0],
                         other, other)
@@ -4806,9 +4855,9 @@ def _live_kin(brain: _Brain, units: Sequence[int], words: Sequence[str],
               scopes: Sequence[int]) -> list[tuple[Any, int]]:
     """(row, units shared) of the current, trusted traces that share most with a text."""
     config, store = brain.config, brain.store
-    alike = {row[0]: len(units) for row in store.rows(SQL_ALIKE, whole_of(words))
-             if row[1] in scopes} if all(  # no word singles one out
-                 store.index.common(scopes, unit) for unit in units) else {}
+    alike = {row[0]: len(units) for row in store.rows(
+        SQL_ALIKE, whole_of(words), to_json(scopes))} if all(  # no word singles one out
+            store.index.common(scopes, unit) for unit in units) else {}
     live: list[tuple[Any, int]] = []
     for most in (config.gate_compare, 16 * config.gate_compare):  # old versions may stand before
         kin = store.index.kin(units, scopes, rarest=config.gate_probe, most=most)
@@ -4894,8 +4943,10 @@ def decide(draft: Draft, scope: int, near: Sequence[Neighbour], config: MemoryCo
     action, target = ("link", related[0]) if related else ("create", None)
     overlap = max((n.comparison.overlap for n in near), default=0.0)
     if linked:
-        first, action = linked[0].row, "link"
-        (relation, _, reason), target = linked[0].comparison, first["id"]
+        best = next((n for n in linked if n.comparison.relation == "same"
+                     and not _kept_apart(draft, scope, n.row)), linked[0])
+        first, action = best.row, "link"
+        (relation, _, reason), target = best.comparison, first["id"]
         if relation == "same" and (apart := _kept_apart(draft, scope, first)):
             relation, reason = "similar", f"{reason}, but {apart}"
         elif relation == "same":
@@ -4907,6 +4958,12 @@ def decide(draft: Draft, scope: int, near: Sequence[Neighbour], config: MemoryCo
         reason="; ".join([reason, *draft.notes]))
 
 
+def _other_day(draft: Draft, row: sqlite3.Row) -> bool:
+    """Whether both tell what happened, on days that were given and are two."""
+    days = {at // DAY_S for at in (draft.when, row["valid_from"]) if at is not None}
+    return draft.kind == row["kind"] == "episodic" and len(days) > 1
+
+
 def _kept_apart(draft: Draft, scope: int, row: sqlite3.Row) -> str:
     """Why a text of the same content is still no reinforcement, or ""."""
     theirs, mine = row["speaker"] or "", draft.speaker or ""
@@ -4915,6 +4972,7 @@ def _kept_apart(draft: Draft, scope: int, row: sqlite3.Row) -> str:
         (row["origin"] != draft.origin, f"said by another origin ({row['origin']})"),
         (theirs.casefold() != mine.casefold(), f"said by another speaker ({theirs or 'unnamed'})"),
         (draft.key and row["key"] not in (None, draft.key), f"kept under the key {row['key']}"),
+        (_other_day(draft, row), f"of another day ({day_of(row['valid_from'] or 0)})"),
         (draft.quarantine, "quarantined text reinforces nothing")) if apart), "")
 
 
@@ -5592,6 +5650,17 @@ def _within(items: Sequence[Item], budget: int | None) -> list[Item]:
 
 # === 20. Revising, rewarding, forgetting ==========================================================
 
+def planned(brain: _Brain, draft: Draft) -> bool:
+    """Whether a text holds only in days to come, so that it can't stand for what holds now."""
+    return draft.when is not None and draft.when > brain.clock() + DAY_S    # in any time zone
+
+
+# What stays is found beside the new text, too; what may contradict the old one says nothing of it.
+_SQL_HEIR_LINKS = """INSERT OR IGNORE INTO links SELECT iif(src = :old, :new, src), iif(dst = :old,
+    :new, dst), kind, weight, eligible, touched_at FROM links WHERE :old IN (src, dst)
+    AND :new NOT IN (src, dst) AND kind NOT IN ('update', 'contradiction')"""
+
+
 def _revise(brain: _Brain, row: sqlite3.Row, draft: Draft) -> WriteResult:
     store, old_id, scope, now = brain.store, row["id"], row["scope_id"], brain.clock()
     if draft.text == row["text"]:
@@ -5602,6 +5671,9 @@ def _revise(brain: _Brain, row: sqlite3.Row, draft: Draft) -> WriteResult:
     _require(draft.when is None or draft.when >= valid_from(row), f"when={day_of(draft.when or 0)} "
              f"is before #{old_id} became true ({day_of(valid_from(row))}); remember what held "
              "earlier as a text of its own, without a key")
+    _require(not planned(brain, draft), f"when={day_of(draft.when or 0)} is to come and #{old_id} "
+             "holds until then; remember what will hold as a text of its own, without a key and "
+             f"with its day in words, and revise #{old_id} on that day")
     notice = f"supersedes #{old_id}"
     for near in neighbours(brain, draft, scope):
         new_id = near.row["id"]
@@ -5619,6 +5691,7 @@ def _revise(brain: _Brain, row: sqlite3.Row, draft: Draft) -> WriteResult:
         inherited = {"strength": max(row["strength"], brain.config.strength_new),
                      **{name: row[name] for name in ("pinned", "reinforcements", "contexts")}}
     store.change(new_id, **inherited)
+    store.run(_SQL_HEIR_LINKS, old=old_id, new=new_id)
     until = max(now if draft.when is None else draft.when, valid_from(row))
     store.supersede("UPDATE traces SET valid_to = coalesce(valid_to, ?), superseded_by = ?, "
                     "updated_at = ?, pinned = 0 WHERE id = ?", [(until, new_id, now, old_id)])
@@ -6404,7 +6477,7 @@ def _taken_in(brain: _Brain, draft: Draft, heard: bool, before: dict[int, list[o
         and (not n.row["key"] or replaces(facts(draft.text), facts(n.row["text"])))
         and (n.row["scope_id"], n.row["kind"]) == (scope, draft.kind)
         and OVERHEARD in json.loads(n.row["tags"] or "[]")), None)
-    if old and old["origin"] == "user" and not heard:
+    if old and (old["origin"] == "user" and not heard or planned(brain, draft)):
         old, draft = None, draft._replace(key=None)     # it stands beside it
     elif old and not draft.key:
         draft = draft._replace(key=old["key"])
@@ -7071,11 +7144,15 @@ class Hippocampus(_Brain):
             row = self._row(self.store.head(asked))
         draft = draft_of(  # outside the lock: a model takes its time
             self, new_text, kind=kind or row["kind"], scope=row["scope"], origin=origin,
-            speaker=row["speaker"], when=when, tags=json.loads(row["tags"] or "[]"),
-            meta=json.loads(row["meta"] or "{}"), key=row["key"])
+            speaker=row["speaker"], when=when)
         with self.writing():
             row = self._row(self.store.head(asked))
             self._refuse_turn(row)
+            key, doubt, notes = _key_given(row["key"], origin, draft.quarantine)
+            draft = draft._replace(
+                kind=kind or row["kind"], scope=row["scope"], speaker=row["speaker"], key=key,
+                tags=json.loads(row["tags"] or "[]"), meta=json.loads(row["meta"] or "{}"),
+                quarantine=doubt, notes=(*draft.notes, *notes))
             _require(not draft.quarantine, f"revise: the new text is {draft.quarantine} and may "
                      "not replace a trace; remember it instead, marked as untrusted")
             result = _revise(self, row, draft)
@@ -7113,7 +7190,7 @@ class Hippocampus(_Brain):
         before are named; with `backups` these, and all ever forgotten, leave the copies, too."""
         ids = self.not_forgotten(memory_ids) if backups else id_list(memory_ids, "memory_ids")
         scope_key(scope := scope or GLOBAL)
-        what = Selection(query, origin, source_url, session_id, everything, clean(scope),
+        what = Selection(query, origin, source_url, session_id, everything, scope,
                          all_scopes, pinned).checked()
         _require(bool(ids) + (what is not None) == 1 or bool(backups and not ids and not what),
                  "forget: give ids, or else a query, an origin, a source, a session or everything")
@@ -7204,6 +7281,9 @@ class Hippocampus(_Brain):
             row, pinned = self._row(memory_id), bool(pinned)
             _require(not (pinned and row["quarantined"]), f"#{row['id']} is quarantined: untrusted "
                      "text can't be pinned")
+            newest = f"superseded by #{self.store.head(row['id'])}: pin that"
+            _require(not pinned or row["valid_to"] is None, f"#{row['id']} is " + (
+                newest if row["superseded_by"] else "retired: no brief shows it, pinned or not"))
             if pinned:
                 self._refuse_turn(row)
             self.store.change(row["id"], pinned=pinned)
@@ -7227,10 +7307,13 @@ class Hippocampus(_Brain):
                          start=start, end=end, min_confidence=min_confidence,
                          budget_chars=budget_chars, explain=explain)
 
-    def get(self, memory_id: int, *, scope: str | None = None, all_scopes: bool = True) -> Item:
-        """One trace by id, superseded ones included; NotFound where `scope` does not see it."""
+    def get(self, memory_id: int, *, scope: str | None = None,
+            all_scopes: bool | None = None) -> Item:
+        """One trace by id, superseded ones included; NotFound where `scope`, if given, does not
+        see it, unless `all_scopes`."""
         with self.store.reading():
-            return records(self, [self._row(memory_id, scope, all_scopes)])[0]
+            return records(self, [self._row(
+                memory_id, scope, scope is None if all_scopes is None else all_scopes)])[0]
 
     def traces(self, *, scope: str | None = None, all_scopes: bool = False,
                kind: str | None = None, include_superseded: bool = False, limit: int = 50,
@@ -7284,12 +7367,16 @@ class Hippocampus(_Brain):
                 to_json(self.store.visible(scope, all_scopes, logs=logs)), *parameters))
 
     def sources(self, memory_id: int) -> list[Item]:
-        """What a trace was merged or learned from, and that from, as far as it is still there."""
+        """What a trace was merged or learned from, and that from, as far as it is still there, and
+        is of its project or global: what its meta names was perhaps written by anybody."""
         with self.store.reading():
             rows = {row["id"]: row for row in [self._row(memory_id)]}
+            seen = {row[0] for row in self.store.rows(SQL_FAMILY, *(
+                row["scope_id"] for row in rows.values()))}
             for row in (todo := [*rows.values()]):      # grows
                 wanted = listed_in(json.loads(row["meta"] or "{}"), "sources", int)
-                todo += self.store.traces(i for i in wanted if i not in rows).values()
+                todo += [one for one in self.store.traces(
+                    i for i in wanted if i not in rows).values() if one["scope_id"] in seen]
                 rows |= {one["id"]: one for one in todo}
             return records(self, [*rows.values()][1:])
 
@@ -7481,7 +7568,7 @@ class Desk:
     def __init__(self, hippo: Hippocampus, project: Project) -> None:
         self.hippo, self.project = hippo, project._replace(
             identities=tuple(storable(identity) for identity in project.identities))
-        self._claimed = ""  # the scope that writes of the detected project go to
+        self._claimed = "?", ""  # epoch, scope that writes of the detected project go to then
         self.unnamed: Any = None  # the main context of a caller that names no session
         self.shared = False  # by callers that must name theirs
 
@@ -7498,10 +7585,12 @@ class Desk:
         """The scope to write to; a detected repository's name is bound to it from now on."""
         if given and given.strip() or not self.project.name:
             return self.scope(given) or GLOBAL
-        if not self._claimed:
-            with self.hippo.store.writing():
-                self._claimed = self.bound()
-        return self._claimed
+        with (store := self.hippo.store).reading():
+            epoch = store.epoch     # another one once a project was renamed
+        if self._claimed[0] != epoch:
+            with store.writing():
+                self._claimed = epoch, self.bound()
+        return self._claimed[1]
 
     def bound(self) -> str:
         """As `claim` without an argument, inside a write transaction."""
@@ -7534,7 +7623,8 @@ class Desk:
             # Another repository may lie where one lay before: a remote says more than a path.
             if row and (not ours or not remotes or remotes.intersection(ours)):
                 return str(row["name"])
-        name = _CONTROL.sub("", storable(project.name))[:150].strip() or "project"
+        name = clean(project.name) if project.identities else storable(project.name)
+        name = _CONTROL.sub("", name)[:150].strip() or "project"    # folders are called anything
         taken = store.value("SELECT a.identity FROM scopes s JOIN aliases a ON a.scope_id = s.id "
                             "WHERE s.key = ?", scope_key(name))
         if project.identities and (taken or scope_key(name) == GLOBAL):
@@ -7682,14 +7772,15 @@ def _shown_by_id(desk: Desk, query: str, project: str | None) -> str | None:
 
 
 def _cmd_revise(desk: Desk, given: Mapping[str, Any]) -> Answer:
-    result = desk.hippo.revise(desk.visible(given["old_id"])[0], given["new_text"],
-                               **_named(given, "kind when origin"))
+    old_id, = desk.visible(given["old_id"], given.get("project"))
+    result = desk.hippo.revise(old_id, given["new_text"], **_named(given, "kind when origin"))
     reason = one_line(result.decision.reason, 200)
     return Answer(result, f"#{result.memory_id} is current now ({reason}).")
 
 
 def _cmd_reflect(desk: Desk, given: Mapping[str, Any]) -> Answer:
-    done = desk.hippo.reflect(desk.visible(given["memory_ids"]), given["reward"])
+    done = desk.hippo.reflect(
+        desk.visible(given["memory_ids"], given.get("project")), given["reward"])
     strengths = "".join(f", #{i} strength {s:.2f}" for i, s in done.strengths.items())
     return Answer(done, f"Applied to {done.applied} memories{strengths}.")
 
@@ -7749,6 +7840,8 @@ _SQL_CITED_TURN = _SQL_TURN.replace("t.id = ?", "session_id = ? AND turn_id = ?"
     ORDER BY log_of = 1, t.id LIMIT 1"""
 _SQL_AFTER = f"{SQL_TRACE} WHERE session_id = ? AND scope_id = ? AND id > ? ORDER BY id LIMIT ?"
 _SQL_BEFORE = _SQL_AFTER.replace("id > ?", "id <= ?").replace("BY id", "BY id DESC")
+_SQL_NAME_NOW = """SELECT name FROM scopes WHERE id = coalesce((SELECT scope_id FROM events
+    WHERE seq > :seen AND op = 'rename' AND json_extract(data, '$.old') = :id), :id)"""
 
 
 def tokens_of(text: str) -> int:
@@ -8068,8 +8161,8 @@ class MainContext:
         _whole(max_main_context_tokens, "max_main_context_tokens", 10**9)
         _whole(1 if max_messages is None else max_messages, "max_messages", 10**9)
         scope_key(scope or GLOBAL)
-        self.hippo, self.scope = hippo, clean(scope or GLOBAL)
-        self.core = CoreMemory(hippo, self.scope)
+        self.hippo, self.core = hippo, CoreMemory(hippo, scope or GLOBAL)
+        self._place: tuple[int | None, int, str] = None, 0, "?"     # scope; event, epoch seen then
         named = named_by(session_id or "", "session_id", 200)
         self.session_id = named if named.strip() else hippo.session_id or os.urandom(6).hex()
         self.cap, self.max_messages = max_main_context_tokens, max_messages or math.inf
@@ -8084,6 +8177,16 @@ class MainContext:
         self.refresh()
 
     # --- state ---
+
+    @property
+    def scope(self) -> str:
+        """The name that its project has now."""
+        with (store := self.hippo.store).reading():
+            ident, seen, epoch = self._place
+            if epoch != store.epoch:    # it may have been renamed
+                self.core.scope = store.value(_SQL_NAME_NOW, id=ident, seen=seen) or self.core.scope
+            self._place = store.scope_id(self.core.scope), store.seen, store.epoch
+        return self.core.scope
 
     def _drop(self) -> None:
         self._queue: list[_Turn] = []
@@ -8242,7 +8345,7 @@ class MainContext:
         with self._changing():
             self._state["turns"] += 1
             ident = log_turn(self.hippo, draft._replace(
-                turn_id=draft.turn_id or str(self._state["turns"])))
+                scope=self.scope, turn_id=draft.turn_id or str(self._state["turns"])))
         self.refresh(timeout_s=self.hippo.store.timeout_s)  # the turn is written all the same
         return ident
 
@@ -8472,7 +8575,7 @@ class MainContext:
     # --- external context ---
 
     def _item(self, handle: object) -> Item:
-        return self.hippo.get(handle, scope=self.scope, all_scopes=False)   # type: ignore[arg-type]
+        return self.hippo.get(handle, scope=self.scope)   # type: ignore[arg-type]
 
     def _seen(self, items: Sequence[Item]) -> list[Item]:
         """The items, entered into the ledger of what this session read."""
@@ -8720,7 +8823,7 @@ def context_of(desk: Desk, session_id: str | None = None, *, reads: bool = False
     if clean(session_id or "").strip() or desk.hippo.session_id:
         return MainContext(desk.hippo, session_id, scope=scope, max_main_context_tokens=cap)
     _require(not desk.shared, "session_id is missing: many agents share this server, so name yours")
-    if desk.unnamed is None or desk.unnamed.scope != clean(scope or GLOBAL):
+    if desk.unnamed is None or desk.unnamed.scope != (scope or GLOBAL):
         desk.unnamed = MainContext(desk.hippo, scope=scope, max_main_context_tokens=cap)
         desk.unnamed.kept = False
     context: MainContext = desk.unnamed
@@ -8780,9 +8883,9 @@ TOOLS = (
          "an update of another memory.", "text kind? related_ids? project?", False, _cmd_remember),
     Tool("reflect", "Tell memory what helped: a reward from -1 (misleading) to 1 (useful) for "
          "recalled memories. Those rewarded together are recalled together.",
-         "memory_ids reward", False, _cmd_reflect),
+         "memory_ids reward project?", False, _cmd_reflect),
     Tool("revise", "Replace a memory that is no longer true by its current text; the old one is "
-         "kept as history.", "old_id new_text", False, _cmd_revise),
+         "kept as history.", "old_id new_text project?", False, _cmd_revise),
     Tool("introspect", "What this memory is: store, project, counts, embedder.", "", True,
          _cmd_introspect),
     Tool("dream_log", "What sleep changed: links committed, memories promoted, merges proposed.",
@@ -10110,7 +10213,8 @@ class _Hook:
             return self.row.silence
         self.scope = self.desk.bound()
         capture(self.brain, self.session, [draft._replace(scope=self.scope) for draft in drafts])
-        if self.event == "compact" or _word(self.data, "source") in ("compact", "clear"):
+        if self.event == "compact" or self.event == "start" and (       # the context is empty now
+                _word(self.data, "source") != "resume"):
             self.store.run("UPDATE injections SET gone = 1 WHERE session_id = ?", self.session)
         if self.event == "stop":
             _paid_off(self.brain, self.session, self.reply)
@@ -10127,12 +10231,13 @@ class _Hook:
         what = "\n".join([self.prompt, self.reply, *(_word(self.data, name)
                                                      for name in ("source", "turn"))])
         self.store.run("DELETE FROM firings WHERE abs(at - ?) > ?", self.now, AGAIN_S)
-        who, other = self.session or self.scope, {"prompt": "stop", "stop": "prompt"}
+        who = self.session or self.scope
         fresh = self.store.run("INSERT OR IGNORE INTO firings VALUES(?, ?)",
                                f"{who} {self.event} {_crc(what)}", self.now).rowcount == 1
-        if fresh and self.event in other:       # what is said again after a turn is another turn
-            begins = f"{who} {other[self.event]} "
-            self.store.run("DELETE FROM firings WHERE substr(key, 1, ?) = ?", len(begins), begins)
+        if fresh:       # what another event told may be told again after it: that is another turn
+            all_of, own = f"{who} ", f"{who} {self.event} "
+            self.store.run("DELETE FROM firings WHERE substr(key, 1, ?) = ? AND "
+                           "substr(key, 1, ?) <> ?", len(all_of), all_of, len(own), own)
         return fresh
 
     def _notes(self, found: Sequence[tuple[sqlite3.Row, float]], ms: float) -> str:
@@ -10191,11 +10296,14 @@ class _Hook:
 
 def module_command(first: str = "") -> list[str]:
     """The command that runs this file as a module, whose bytecode Python keeps (a quarter of the
-    time of a script), with nothing of the user's environment in the way; what to do `first`."""
-    folder, name = os.path.split(os.path.abspath(__file__))
-    module = name.removesuffix(".py")
-    code = (f"import sys; sys.path.append({json.dumps(folder, ensure_ascii=False)}); "
-            f"import {module}; {first}sys.exit({module}.main())")
+    time of a script), with nothing of the user's environment in the way; what to do `first`.  Of a
+    file that is gone it says so, and ends well."""
+    file = os.path.abspath(__file__)
+    module = os.path.basename(file).removesuffix(".py")
+    said, folder, gone = (json.dumps(text, ensure_ascii=False) for text in (
+        file, os.path.dirname(file), f"realmemory: {file} is gone; run its `install` again"))
+    code = (f"import os, sys; os.path.exists({said}) or sys.exit(print({gone}, file=sys.stderr)); "
+            f"sys.path.append({folder}); import {module}; {first}sys.exit({module}.main())")
     return [sys.executable or "python3", "-I", "-S", "-c", code]
 
 
@@ -10837,12 +10945,14 @@ class _Intake:
         """Write a draft, over what its source said before, inside a transaction."""
         if stands := self.standing(draft, old):
             return stands
+        ahead = planned(self.hippo, draft)
         if old is not None and old["valid_to"] is None and not draft.quarantine:
-            when = draft.when if (draft.when or 0.0) > valid_from(old) else None
+            when = draft.when if (draft.when or 0.0) > valid_from(old) and not ahead else None
             result, revised = _revise(self.hippo, old, draft._replace(when=when)), "revised"
             self.held.pop(old["text"], None)
         else:
-            result, revised = keyed(self.hippo, draft), ""
+            result, revised = keyed(self.hippo, draft._replace(
+                key=None if ahead else draft.key)), ""
             if draft.force_new and result.created:
                 self.store.change(result.memory_id, valid_to=max(
                     draft.meta["import"]["until"], draft.when or -math.inf))
@@ -11049,7 +11159,7 @@ class _OwnIntake:
         """A trace's line as a guarded draft, the other columns, and its other wordings."""
         plain: Any = SimpleNamespace(model=lambda: None, session_id=None, turned_off="")
         draft = draft_of(plain, **{name: row[name] for name in _SAID if name in row},
-                         scope=self.scope or row["scope"], when=row.get("valid_from"),
+                         scope=clean(self.scope or row["scope"]), when=row.get("valid_from"),
                          tags=row.get("tags", ()), meta=row.get("meta"))
         told: dict[str, Any] = {name: _whole(row.get(name, value), name, 10**9, 0)
                                 for name, value in _DEFAULTS.items()}
@@ -11138,7 +11248,7 @@ class _OwnIntake:
 
     def add_block(self, row: Mapping[str, Any]) -> Verdict:
         """A block of core memory or a file of the memory tool; where another stands, ours stays."""
-        label, value, place = str(row["label"]), clean(row["value"]), self.scope or row["scope"]
+        label, (value, place) = str(row["label"]), clean([row["value"], self.scope or row["scope"]])
         said, file = f"block {label}", label.startswith(_FILES)
         with self.store.reading():
             old = self.store.value("SELECT value FROM blocks WHERE label = ? AND scope_id = ?",
@@ -11524,7 +11634,7 @@ _SQL_SCOPES = """SELECT s.name, (SELECT coalesce(sum(n), 0) FROM counts WHERE sc
 def rename_project(hippo: Hippocampus, old: str, new: str) -> bool:
     """Give a project another name; where that is another project, merge it into that one (True),
     after a copy.  Aliases, conversations, blocks and votes follow."""
-    store, name = hippo.store, clean(new).strip() if scope_key(new) else ""
+    store, name = hippo.store, storable(new).strip() if scope_key(new) else ""
     _require(GLOBAL not in (scope_key(old), scope_key(new)), "global is no project; move single "
              f"traces there: {shell_line(store.folder, 'move ID --to global')}")
     with hippo.writing():
@@ -11545,7 +11655,7 @@ def rename_project(hippo: Hippocampus, old: str, new: str) -> bool:
         else:
             store.run(_RENAMED, id=source, name=name, key=scope_key(name))
             store.renew()
-        store.event(hippo.clock(), "rename", target if merged else source)
+        store.event(hippo.clock(), "rename", target if merged else source, None, {"old": source})
     return merged
 
 
@@ -11589,14 +11699,24 @@ def _cmd_transcripts(desk: Desk, given: Mapping[str, Any]) -> Answer:
         *(f"  {n:>8,}  {name}" for name, n in sorted(done["projects"].items()))]))
 
 
+def _of_sessions(given: Mapping[str, Any]) -> bool:
+    """Whether an import is one of a client's sessions, which asks for no --yes."""
+    return given["source"] in TRANSCRIPTS and bool(
+        given["place"] or not os.path.exists(given["source"]))
+
+
+def _is_preview(given: Mapping[str, Any]) -> bool:
+    return bool(given["dry_run"]) or not (given["yes"] or _of_sessions(given))
+
+
 def _cmd_import(desk: Desk, given: Mapping[str, Any]) -> Answer:
     path, project = given["source"], given.get("project")
-    if path in TRANSCRIPTS and (given["place"] or not os.path.exists(path)):
+    if _of_sessions(given):
         _require(not given["format"], "--format goes with a file or folder")
         return _cmd_transcripts(desk, given)
     _require(not (given["place"] or given["since"]), f"a second path and --since go with "
              f"{', '.join(TRANSCRIPTS)}; import {_shown(path)} by itself")
-    dry, asked = bool(given["dry_run"] or not given["yes"]), not given["dry_run"]
+    dry, asked = _is_preview(given), not given["dry_run"]
     done = import_from(
         desk.hippo, os.path.expanduser(path), format=given["format"], dry_run=dry,
         scope=desk.scope(project), own_scopes=not project, again=given["again"],
@@ -11611,7 +11731,9 @@ def _cmd_import(desk: Desk, given: Mapping[str, Any]) -> Answer:
     lines.append(f"{'would be: ' * dry}{counts} (format {', '.join(done.formats)})"
                  + "; --again takes what was forgotten" * ("forgotten" in done.counts))
     lines += ["add --yes to write it"] * (dry and asked)
-    return Answer({**done._asdict(), "dry_run": dry}, "\n".join(lines), int(dry and asked))
+    failed = dry and asked or bool(done.verdicts) and all(
+        one.action == "skipped" and one.memory_id is None for one in done.verdicts)
+    return Answer({**done._asdict(), "dry_run": dry}, "\n".join(lines), int(failed))
 
 
 def _cmd_export(desk: Desk, given: Mapping[str, Any]) -> Answer:
@@ -12173,28 +12295,39 @@ def unwired(source: str, edits: Sequence[_Edit], memo: Mapping[str, Any]) -> str
     return None if edits[0].what == "file" else memo["was"]
 
 
+def _blank() -> dict[str, Any]:
+    """What the notes say of a file that they don't know."""
+    return {"was": None, "made": [], "old": []}
+
+
 def _planned(path: str, client: str, edits: Sequence[_Edit], notes: dict[str, Any], out: bool
              ) -> tuple[str | None, str | None]:
     """A file's text before and after, with what the notes say of it brought up to date."""
-    blank: dict[str, Any] = {"was": None, "made": [], "old": []}
-    try:
-        before = after = _file_text(path)
-        memo = notes.setdefault(path, {
-            **blank, "was": before if _is_blank(before) else "", "by": [],
-            "dirs": missing_folders(os.path.dirname(path))})
-        memo["by"] = [name for name in memo["by"] if name != client] + [client] * (not out)
-        if not out:
-            after = wired(before, edits, memo)
-            _require((unwired(after, edits, memo) or "") == (
-                unwired(before or "", edits, memo) or ""),
-                "the edit could not be proved to change nothing else")
-        elif before is not None and not memo["by"]:     # no other client shares the file
-            after = unwired(before, edits, memo)
-    except (InvalidInput, OSError, UnicodeError) as error:
-        raise InvalidInput(
-            f"{path} is left as it is: {error}; mend it, or {'take out' if out else 'add'} by hand",
-            wired(None, edits, blank)) from error
+    before = after = _file_text(path)
+    memo = notes.setdefault(path, {
+        **_blank(), "was": before if _is_blank(before) else "", "by": [],
+        "dirs": missing_folders(os.path.dirname(path))})
+    by = [name for name in memo["by"] if name != client] + [client] * (not out)
+    if not out:
+        after = wired(before, edits, memo)
+        _require((unwired(after, edits, memo) or "") == (unwired(before or "", edits, memo) or ""),
+                 "the edit could not be proved to change nothing else")
+    elif before is not None and not by:             # no other client shares the file
+        after = unwired(before, edits, memo)
+    memo["by"] = by
     return before, after
+
+
+def _refused(files: Sequence[tuple[str, Sequence[_Edit]]], left: Mapping[str, str], out: bool,
+             done: Sequence[str]) -> InvalidInput:
+    """What is said of files left as they are, after others were `done`; then what to paste: all
+    parts of a client that was not wired, those still there of one that was to be taken out."""
+    said = [f"taken out of {', '.join(done)}"] * bool(done)
+    said += [f"{path} is left as it is: {error}" for path, error in left.items()]
+    way = "mend it and try again, or take out" if out else "nothing was done: mend it, or add"
+    return InvalidInput(f"{'; '.join(said)}; {way} by hand", "\n\n".join(
+        f"{path}:\n{wired(None, edits, _blank())}"
+        for path, edits in files if path in left or not out))
 
 
 def wire(client: str, scope: str, folder: str, brain: str, *, out: bool = False,
@@ -12203,7 +12336,8 @@ def wire(client: str, scope: str, folder: str, brain: str, *, out: bool = False,
 
     Every file is read and its new text checked before the first is written; a file that was
     changed is kept in `<brain>/clients/` first.  Raises InvalidInput for a client or file that
-    can't be edited, with what to paste as its second argument.
+    can't be edited, with what to paste as its second argument: a client is wired whole or not at
+    all, and taken out of all files that can be edited.
     """
     import difflib
     if client not in CLIENTS:
@@ -12212,33 +12346,56 @@ def wire(client: str, scope: str, folder: str, brain: str, *, out: bool = False,
             json.dumps({"mcpServers": {"realmemory": _SHAPES["plain"](_serve_command(home))}},
                        indent=2, ensure_ascii=False))
     notes_file, copies = os.path.join(brain, "clients.json"), os.path.join(brain, "clients")
+    files = [(os.path.realpath(path), edits)
+             for path, edits in client_edits(client, scope, folder, home).items()]
     with nullcontext() if dry_run else _alone_in(copies):
-        (kept, notes), plan, done = _client_notes(notes_file), [], []
-        for path, edits in client_edits(client, scope, folder, home).items():
-            path = os.path.realpath(path)
-            before, after = _planned(path, client, edits, notes, out)
-            plan.append((path, before, after, notes[path]["dirs"]))
+        (kept, notes), plan, done, left = _client_notes(notes_file), [], [], dict[str, str]()
+        for path, edits in files:
+            try:
+                before, after = _planned(path, client, edits, notes, out)
+            except (InvalidInput, OSError, UnicodeError) as error:
+                left[path] = str(error)
+                continue
+            plan.append((path, before, after))
             diff = difflib.unified_diff((before or "").splitlines(True),
                                         (after or "").splitlines(True), path, path)
             done.append({"file": path, "did": "none" if before == after else "removed" if (
                 after is None) else "made" if before is None else "changed",
                 "diff": "".join(diff) if dry_run else ""})
+        if left and (dry_run or not out):
+            raise _refused(files, left, out, ())
         if dry_run:
             return done
         sweep(copies)
-        for path, before, after, _ in plan:
+        for path, before, after in plan:
             if before not in (None, after):
                 name = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{os.path.basename(path)}"
                 _write_file(os.path.join(copies, name), [_file_text(path, "utf-8") or ""])
         for name in sorted(os.listdir(copies))[:-41]:       # the newest forty stay, and the lock
             os.unlink(os.path.join(copies, name))
-        notes = {path: memo for path, memo in notes.items() if memo["by"]}
-        # The notes are there first and go last, so that a kill leaves a way back.
-        plan.insert(len(plan) * out, (notes_file, kept, json.dumps(
-            notes, indent=1, ensure_ascii=False) if notes else None, []))
-        for path, before, after, made in plan:
-            if before != after:
-                _write_text(path, before, after, made)
+
+        def record() -> None:
+            held = {path: memo for path, memo in notes.items() if memo["by"]}
+            text = json.dumps(held, indent=1, ensure_ascii=False) if held else None
+            if text != kept:
+                _write_text(notes_file, kept, text, [])
+
+        if not out:         # the notes come first and go last, so that a kill leaves a way back
+            record()
+        for path, before, after in plan:
+            try:
+                if before != after:
+                    _write_text(path, before, after, notes[path]["dirs"])
+            except (OSError, StoreError) as error:
+                if not out:
+                    raise
+                left[path] = str(error)
+                notes[path]["by"].append(client)
+        if out:
+            record()
+    if left:
+        raise _refused(files, left, out, [row["file"] for row in done if row["did"] != "none"
+                                          and row["file"] not in left])
     return done
 
 
@@ -12283,20 +12440,62 @@ def _write_text(path: str, before: str | None, after: str | None, made: Sequence
     _write_file(path, ["\ufeff" * marked, after], mode)
 
 
+def _gone(text: str, edits: Sequence[_Edit]) -> str | None:
+    """The first file that a registered command needs and that is not there."""
+    for edit in edits:
+        for argv in map(_argv, _commands_in(text, edit)):
+            ran = re.search(r"""sys\.path\.append\("(.*?)"\); import (\w+)""", " ".join(argv))
+            needs = [*argv[:1], *(word for word in argv if word.endswith(".py")), *(
+                [os.path.join(ran[1], f"{ran[2]}.py")] if ran else [])]
+            if missing := [one for one in needs if os.path.isabs(one) and not os.path.exists(one)]:
+                return missing[0]
+    return None
+
+
+def _commands_in(text: str, edit: _Edit) -> list[Any]:
+    """The own commands that stand in the place of an edit, as the file has them."""
+    if edit.what == "toml":
+        import tomllib
+        return [tomllib.loads(text).get("mcp_servers", {}).get("realmemory")]
+    if not edit.path or edit.what == "flag" or (at := _at(text, edit.path))[1]:
+        return []
+    return [hook for *_, hooks in _own_hooks(at[0]) for hook in hooks] if edit.what == "item" else [
+        at[0].value]
+
+
+def _argv(entry: Any) -> list[str]:
+    """The words of a command as one of _SHAPES or _HOOK_SHAPES has it."""
+    import shlex
+    command, args = (entry.get(name) or [] for name in ("command", "args")) if isinstance(
+        entry, dict) else ([], [])
+    if not isinstance(command, str):
+        return [*map(str, command)]
+    with suppress(ValueError):
+        return [command, *map(str, args)] if args else [
+            word.replace('\\"', '"') for word in shlex.split(command, posix=os.name != "nt")]
+    return []
+
+
 def client_states(folder: str, home: Sequence[str] = ()) -> list[dict[str, Any]]:
     """For each client whether it is here, and whether it is wired for the user and the project."""
     def state(client: str, scope: str) -> str:
-        seen = set()
+        own, shared = set[str](), set[str]()
         for path, edits in client_edits(client, scope, folder, home).items():
-            memo: dict[str, Any] = {"was": None, "made": [], "old": []}
+            seen = own if users[scope][path] == 1 else shared
             try:
                 text = _file_text(os.path.realpath(path))
-                seen.add("wired" if text is not None and wired(text, edits, memo) == text
-                         else "not wired" if text is None or unwired(text, edits, memo) == text
+                seen.add("wired" if text is not None and wired(text, edits, _blank()) == text
+                         else "not wired" if text is None or unwired(text, edits, _blank()) == text
+                         else f"broken: {gone} is gone" if (gone := _gone(text, edits))
                          else "out of date")
             except (InvalidInput, OSError, UnicodeError) as error:
                 seen.add(f"unreadable ({one_line(str(error), 100)})")
-        return seen.pop() if len(seen) == 1 else "in part: " + ", ".join(sorted(seen))
+        if own != {"not wired"}:        # a file of several clients may be there for another
+            own |= shared
+        return own.pop() if len(own) == 1 else "in part: " + ", ".join(sorted(own))
+
+    users = {scope: Counter(path for client in CLIENTS for path in client_edits(
+        client, scope, folder, home)) for scope in ("user", "project")}
     return [{"client": name, "title": row.title, "note": row.note,
              "found": os.path.isdir(client_path(row.seen, folder)),
              **{scope: state(name, scope) for scope in ("user", "project")}}
@@ -12441,6 +12640,8 @@ def findings(folder: str, environ: Mapping[str, str],
         if row["found"] or {*states} != {"not wired"}:
             found.append(_finding(row["title"], f"user: {user}, project: {project}", (
                 "unreadable" in user + project, "problem", "mend that file"), (
+                " is gone" in user + project, "problem", "its hooks and tools don't run; "
+                + shell_line(folder, f"install {row['client']}")), (
                 not {"wired"} <= {*states} <= {"wired", "not wired"}, "note",
                 shell_line(folder, f"install {row['client']}"))))
     return found
@@ -12689,20 +12890,30 @@ class _Call(Record):
         if row.store == "own":
             return row.run(self)
         folder = _folder(self.options)
-        home = row.store == "home" and self.options.path is self.options.namespace is None
-        if home or row.store == "made" or os.path.exists(os.path.join(folder, Store.FILE)) or (
-                lost(folder)):
-            with (desk := self.open()).hippo as hippo:
-                if row.store == "hook" and self.hook and desk.off():
-                    return Answer(None, "")
-                answer = row.run(desk, given)
-                if hippo.turned_off and hippo.loads_models:
-                    _print_error(f"keyword mode: {hippo.turned_off}")
-                return answer
+        if row.store == "made" or given.get(row.store) or os.path.exists(
+                os.path.join(folder, Store.FILE)) or lost(folder):
+            return self._answered(row)
+        if row.store == "tried":        # a preview makes a store that goes with it
+            if not _is_preview(given):
+                return self._answered(row)
+            import tempfile
+            with tempfile.TemporaryDirectory(prefix="realmemory-preview-") as place:
+                return self._replace(options=SimpleNamespace(
+                    **{**given, "path": place, "namespace": None}))._answered(row)
         if row.store == "hook":
             return row.run(None, given)
         raise NotFound(f"there is no store at {folder!r} yet; {shell_line(folder, 'remember')} or "
                        "`serve` makes one")
+
+    def _answered(self, row: _Command) -> Answer:
+        """What a command answers from its store, which is made where none is."""
+        with (desk := self.open()).hippo as hippo:
+            if row.store == "hook" and self.hook and desk.off():
+                return Answer(None, "")
+            answer = row.run(desk, vars(self.options))
+            if hippo.turned_off and hippo.loads_models:
+                _print_error(f"keyword mode: {hippo.turned_off}")
+            return answer
 
     def show(self, answer: Answer) -> int:
         """Print the answer as JSON or as text, or write it to a file; its exit code."""
@@ -12993,14 +13204,15 @@ class _Command(Record):
     run: Callable[..., Answer]      # of (desk, options by name); of the call for "own"
     help: str
     options: str = ""               # keys of OPTIONS
-    store: str = "needed"   # "made" if missing, "home": by default; "hook": without, desk is None
+    store: str = "needed"   # "made" if missing, "tried": but for a preview, an option: if given;
+                            # "hook": without, desk is None
 
 
 _ROWS: dict[str, tuple[Any, ...]] = {
     "remember": (_cmd_remember, "write a text behind the novelty gate", "text --kind --origin "
         "--speaker --when --session --source --related --tag --force --embedder", "made"),
     "recall": (_cmd_recall, "search", "query -k --all-scopes --kind --why --tag --as-of "
-        "--superseded --min-confidence --embedder", "home"),
+        "--superseded --min-confidence --embedder"),
     "list": (_cmd_list, "the newest traces", "--all-scopes --kind --superseded --limit --before"),
     "show": (_cmd_show, "one trace whole, with its history", "memory_id"),
     "pin": (_cmd_pin, "keep a trace in the brief for good", "memory_id --off"),
@@ -13013,7 +13225,7 @@ _ROWS: dict[str, tuple[Any, ...]] = {
     "brief": (_cmd_brief, "what to know at a session's start (hook)", "--limit --strict", "hook"),
     "sleep": (_cmd_sleep, "consolidate (hook)", "--strict", "hook"),
     "hook": (_cmd_hook, "what a client runs at an event (hook)", "event --client --strict", "own"),
-    "hooks": (_cmd_hooks, "whether hooks work in this project", "state", "home"),
+    "hooks": (_cmd_hooks, "whether hooks work in this project", "state", "state"),
     "report": (_cmd_report, "how the memory behaves over time", "--all-scopes --html --around"),
     "serve": (_cmd_serve, "MCP over stdio or HTTP", "--sdk --http --token-file --embedder --tools",
         "own"),
@@ -13023,19 +13235,19 @@ _ROWS: dict[str, tuple[Any, ...]] = {
     "skill": (_cmd_skill, "a SKILL.md for an agent", "skill --runtime", "own"),
     "doctor": (_cmd_doctor, "what is wrong around the memory, and the way out", "", "own"),
     "check": (_cmd_check, "audit and mend every invariant", "--repair --yes --dry-run", "own"),
-    "backup": (_cmd_backup, "copy the store", "", "home"),
+    "backup": (_cmd_backup, "copy the store", ""),
     "restore": (_cmd_restore, "put a copy back", "copy --litestream --list --yes --dry-run", "own"),
     "reembed": (_cmd_reembed, "make missing vectors, or move to another embedder after a copy",
-        "--embedder", "home"),
+        "--embedder"),
     "export": (_cmd_export, "write memories for another store or program", "--output --format "
-        "--all-scopes", "home"),
+        "--all-scopes"),
     "import": (_cmd_import, "take memories in from a file or folder, or the sessions of a client",
-        "source place --format --since --again --dry-run --yes", "made"),
-    "scopes": (_cmd_scopes, "the projects that have memories", "", "home"),
+        "source place --format --since --again --dry-run --yes", "tried"),
+    "scopes": (_cmd_scopes, "the projects that have memories", ""),
     "move": (_cmd_move, "move a trace to another project", "memory_id --to"),
     "rename-project": (_cmd_rename_project, "rename a project, or merge it into another",
         "old_name new_name --dry-run --yes"),
-    "introspect": (_cmd_introspect, "what this memory is", "", "home"),
+    "introspect": (_cmd_introspect, "what this memory is", ""),
     "dream-log": (_cmd_dream_log, "what sleep changed", "--limit --all-scopes"),
     "undo": (_cmd_undo, "take a sleep or merge back", "sleep_id"),
     "demo": (_cmd_demo, "the main job on a throw-away store", "--context", "own")}
@@ -13059,7 +13271,7 @@ OPTIONS: dict[str, dict[str, Any]] = {      # as argparse takes them
     "place": {"nargs": "?", "metavar": "PATH", "help": "where sessions lie, if elsewhere"},
     "copy": {"nargs": "?", "help": "a path, or newest"},
     "-k": _WHOLE, "--limit": {**_WHOLE, "help": "how many; of a brief: characters"},
-    "--before": {"type": int, "metavar": "ID"}, "--min-confidence": {"type": float},
+    "--before": {"metavar": "ID"}, "--min-confidence": {"type": float},
     "--reward": {"type": float, "required": True, "help": "-1 to 1"},
     "--kind": {"choices": KINDS}, "--origin": {"choices": ORIGINS},
     "--speaker": {}, "--session": {"dest": "session_id", "metavar": "ID"},
@@ -13195,6 +13407,19 @@ def _hook_input() -> dict[str, Any] | int:
     return len(piped.strip())
 
 
+def _no_json(options: Any, size: int) -> str:
+    """What to say of a hook whose stdin held that many bytes and no JSON object, and where to
+    look."""
+    name, caller = options.command, "whatever runs it"
+    if name == "hook":
+        client = client_of(options.client, os.environ)
+        name = f"hook {options.event} of {client}"
+        caller, = (f"what runs it in {client_path(words[1], '')}" for line in CLIENTS[
+            client].wiring.splitlines() if (words := line.split()) and words[0] in _HOOK_SHAPES)
+    return (f"{name}: stdin was no JSON object ({size:,} bytes), it went on without; look at "
+            f"{caller}")
+
+
 def _hook_error(options: Any, message: str) -> None:
     """Journal a hook's failure, in a side file where the store can't be written."""
     now, entry, folder = time.time(), {"error": clean(message)[:500]}, ""
@@ -13240,9 +13465,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         call = _Call(options, piped if isinstance(piped, dict) else {}, leaves)
         code = call.show(call.answer())
         if isinstance(piped, int) and piped:
-            wrong = f"stdin was no JSON object ({piped:,} bytes); the hook went on without it"
+            wrong = _no_json(options, piped)
             _print_error(wrong)
-            _hook_error(options, f"{command}: {wrong}")
+            _hook_error(options, wrong)
+            code = code or int("--strict" in arguments)
         if leaves:                  # to close the store would wait for the disk
             os._exit(code)
         return code

@@ -650,6 +650,38 @@ def test_what_was_stored_is_found_by_its_own_words_in_any_spelling(text, cues, h
     assert hippo.get(6).text == text and hippo.check() == []
 
 
+@pytest.mark.parametrize("cue", [
+    "{}-03-09", "{}/3/9", "{}-03-09T10:30", "09.03.{}", "9.3.{}", "March 9, {}", "9 March {}",
+    "9 марта {}", "9 de marzo de {}", "9. März {}", "what is on {}-03-09?"])
+@pytest.mark.parametrize("there, other", [
+    ("on {}-03-09", "on March 5, {}"), ("on March 9, {}", "on {}-03-05"),
+    ("on 09.03.{}", "on 5 марта {}"), ("el 9 de marzo de {}", "on {}-05-09T09:15:00Z"),
+    ("9 марта {}", "9 мая {}"), ("at {}-03-09T10:30:00Z", "on 05.03.{}")])
+def test_a_date_is_found_in_any_notation_before_another_day(cue, there, other, hippo):
+    put(hippo, f"Call with Dave {there.format(2027)}", f"Meeting with Carol {other.format(2027)}",
+        "Crates of oranges arrive by barge")
+    item, *rest = hippo.recall(cue.format(2027), k=3).items
+    assert item.memory_id == 1 and item.confidence > 0.7
+    assert all(other.confidence < 0.5 for other in rest)
+
+
+@pytest.mark.parametrize("month, text", [
+    ("march", "3/25/2027"), ("march", "25-03-2027"), ("march", "2027-03"), ("", "3/4/2027"),
+    ("", "2027-02-45"), ("", "2027-13-01"), ("", "1.2.3"), ("", "2019-20")])
+def test_a_date_in_figures_names_its_month_where_it_can_only_be_one(month, text):
+    assert [term for term in rm.terms(text) if term.isalpha()] == [month] * bool(month)
+
+
+@pytest.mark.parametrize("word", ["각하", "がぎ", "ｶﾞ", "é", "ü"])
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_a_long_run_without_spaces_has_the_same_terms_composed_and_decomposed(word, before):
+    text = "가나"[:before] + word * 1_500
+    composed, decomposed = (unicodedata.normalize(form, text) for form in ("NFC", "NFD"))
+    short = rm.terms(unicodedata.normalize("NFC", "가나"[:before] + word * 9))
+    assert rm.terms(composed) == rm.terms(decomposed)
+    assert word < "\u1000" or set(rm.terms(composed)) == set(short)
+
+
 @pytest.mark.parametrize("signed, other", [
     ("R+", "R"), (".NET", "NET"), ("$TEMP", "temp"), ("@olga", "olga"), ("#17", "17"),
     ("C++", "C"), ("F#", "F"), ("Ada--", "Ada"), ("Canal+", "Canal"), ("~/bin", "bin"),
@@ -821,6 +853,22 @@ def test_e5_models_get_the_prefixes_that_they_were_trained_with(model, folder, p
     embedder.embed_query("b")
     assert seen == (["passage: a", "query: b"] if prefixed else ["a", "b"])
     assert (embedder.name != f"fastembed:{model}") == bool(prefixed and folder)
+
+
+def test_of_two_that_open_a_new_store_at_once_only_one_chooses_the_embedder(alone, monkeypatch):
+    Hippocampus.open(alone).close()
+    writing = rm.TraceStore.writing
+
+    def after_the_other(store, *given):
+        monkeypatch.undo()
+        with Hippocampus.open(alone, embedder=lambda text: [1.0, len(text)]) as other:
+            put(other, "The gateway listens on port 8443")
+        return writing(store, *given)
+
+    monkeypatch.setattr(rm.TraceStore, "writing", after_the_other)
+    with pytest.raises(rm.EmbedderMismatch, match="was written with"):
+        Hippocampus.open(alone, embedder=HashingEmbedder(64))
+    assert sql(alone, "SELECT count(*) FROM vectors") == [(1,)]
 
 
 def test_a_cut_reembedding_belongs_to_the_new_embedder_and_goes_on(brains):
@@ -2257,7 +2305,7 @@ def _in_blocks(hippo, _):
 
 
 def _in_turns(hippo, _):
-    main = context(hippo, session=TELLING, scope=TELLING)
+    main = context(hippo, session=TELLING, scope="yard")
     main.add("user", TELLING, speaker=TELLING, turn_id=TELLING)
     main.add("assistant", "", calls=[{"id": TOKEN, "name": "f", "arguments": {
         "password": WORD, "headers": {"token": [TOKEN]}, "cmd": TELLING}}])
@@ -2293,7 +2341,7 @@ def _learnt(hippo, _):
 
 DOORS = {
     **{name: lambda hippo, _, name=name: put(hippo, PLAIN, **{name: TELLING}) for name in (
-        "speaker", "session_id", "turn_id", "source_url", "key", "scope")},
+        "speaker", "session_id", "turn_id", "source_url", "key")},
     "text": lambda hippo, _: hippo.remember_many([TELLING, {"text": PLAIN, "speaker": TELLING}]),
     "tags": lambda hippo, _: put(hippo, PLAIN, tags=[TOKEN, f"password:{WORD}"]),
     "meta": lambda hippo, _: put(hippo, PLAIN, meta={
@@ -4335,6 +4383,32 @@ def test_no_scope_means_global_and_reads_no_project(none, hippo):
     assert len(said(hippo, "answers", all_scopes=True)) == 2
 
 
+def test_a_trace_is_got_by_its_id_from_where_it_is_seen(hippo):
+    ident, = put(hippo, "The salary table is in vault 7", scope="yard")
+    with pytest.raises(NotFound, match=f"no memory {ident} in 'quay' or global"):
+        hippo.get(ident, scope="quay")
+    assert {hippo.get(ident, **told).text for told in (
+        {}, {"scope": "yard"}, {"scope": "quay", "all_scopes": True})} == {
+            "The salary table is in vault 7"}
+
+
+@pytest.mark.parametrize("project", ["quay", "global"])
+def test_what_was_memorized_in_a_named_project_can_be_revised_and_rewarded_there(hippo, project):
+    desk = rm.Desk(hippo, rm.Project("yard", (), "--project"))
+    texts = []
+    for name, told in (
+            ("memorize", {"text": "The API gateway listens on port 8443"}),
+            ("revise", {"old_id": 1, "new_text": "The API gateway listens on port 9443"}),
+            ("reflect", {"memory_ids": [2], "reward": 1})):
+        told = rm.call_tool(lambda: desk, name, {**told, "project": project})
+        texts.append(told["content"][0]["text"])
+        assert not told["isError"], texts
+    assert texts[1].startswith("#2 is current now") and "Applied to 1" in texts[2]
+    if project == "quay":
+        told = rm.call_tool(lambda: desk, "revise", {"old_id": 2, "new_text": "It listens"})
+        assert told["isError"] and "no memory 2" in told["content"][0]["text"]
+
+
 def test_no_surface_shows_another_projects_text_name_or_counts(hippo, cli):
     secrets = [f"The mandrake cellar of Northwind has {n} locks and a gate" for n in range(11, 16)]
     theirs = put(hippo, *secrets, scope="Northwind", kind="semantic", session_id="s")
@@ -4472,6 +4546,78 @@ def test_the_gate_recognises_a_fact_whose_old_versions_are_many(hippo):
         head = hippo.revise(head, f"The duty officer is {('Rolf', 'Imke')[n % 2]}").memory_id
     assert put(hippo, "The duty officer is Imke") == [head]
     assert said(hippo, "duty officer", k=9, min_confidence=0.0) == ["The duty officer is Imke"]
+
+
+@pytest.mark.parametrize("where", ["another project", "the log", "history"])
+def test_a_known_fact_of_common_words_is_known_however_often_it_was_said_elsewhere(hippo, where):
+    known, = put(hippo, "Run the tests", scope="yard")
+    hippo.remember_many([{"text": f"Run tests of module{i} case{i}", "scope": "yard",
+                          "force_new": True} for i in range(150)])
+    context = rm.MainContext(hippo, "talk", scope="yard")
+    for n in range(50):
+        if where == "the log":
+            context.add("user", "Run the tests")
+        else:
+            ident, = put(hippo, "Run the tests", force_new=True,
+                         scope="yard" if where == "history" else where)
+            if where == "history":
+                hippo.revise(ident, f"Case {n} is done")
+    assert put(hippo, "Run the tests", scope="yard") == [known]
+
+
+@pytest.mark.parametrize("scope", ["https://bob:hunter22@git.example/a",
+                                   "token: abcdef1234567890XYZ"])
+@pytest.mark.parametrize("use", [
+    lambda hippo, scope: hippo.remember("The mast is of oak", scope=scope),
+    lambda hippo, scope: hippo.recall("mast", scope=scope),
+    lambda hippo, scope: hippo.brief(scope),
+    lambda hippo, scope: hippo.traces(scope=scope),
+    lambda hippo, scope: hippo.forget(everything=True, scope=scope),
+    lambda hippo, scope: rm.MainContext(hippo, scope=scope),
+    lambda hippo, scope: rm.rename_project(hippo, "yard", scope),
+    lambda hippo, scope: rm.Desk(hippo, rm.Project(scope, (), "--project")).scope()])
+def test_a_scope_name_that_holds_a_secret_is_refused_wherever_it_is_given(hippo, use, scope):
+    put(hippo, "The crane lifts 8 tons", scope="yard")
+    with pytest.raises(rm.InvalidInput, match="without a password or other secret") as told:
+        use(hippo, scope)
+    assert not {"hunter22", "abcdef1234567890XYZ"} & set(re.findall(r"\w+", str(told.value)))
+
+
+def test_a_folder_that_is_called_like_a_secret_is_a_project(hippo):
+    desk = rm.Desk(hippo, rm.Project("token=abcdef1234567890XYZ", ("path:/a",), "test"))
+    put(hippo, "The mast is of oak", scope=desk.claim())
+    assert "XYZ" not in desk.claim() and said(hippo, "mast", scope=desk.scope())
+
+
+@pytest.mark.parametrize("login", ["", "bob@", "bob:hunter22@", "bob:hunt@r22@", "tok:@"])
+def test_the_identity_of_a_remote_holds_no_password(login):
+    assert rm._normal_remote(f"https://{login}Host.example/a/b.git") == "host.example/a/b"
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_what_belongs_with_a_fact_that_it_updates_is_told_as_its_update_all_the_same(hippo, again):
+    old, = put(hippo, "The API gateway listens on port 8443")
+    if again:
+        put(hippo, "The API gateway listens on port 9443")
+    new, = put(hippo, "The API gateway listens on port 9443", related_ids=[old])
+    other, = put(hippo, "Ann runs payments", related_ids=[new])
+    notes = {item.memory_id: item.why for item in hippo.recall("API gateway port").items}
+    assert f"may update #{old}" in notes[new]
+    assert f"may be outdated: #{new} is newer" in notes[old]
+    assert sql(hippo.store.folder, f"SELECT kind FROM links WHERE src = {other}") == [("related",)]
+
+
+def test_the_same_said_of_two_days_is_two_occurrences(hippo):
+    said_of = [hippo.remember("The nightly deploy failed", when=when, related_ids=()).memory_id
+               for when in ("2030-01-07", "2030-02-11", "2030-02-11T08:00", None)]
+    assert said_of == [1, 2, 2, 2]
+    for month, ident in (("01", 1), ("02", 2)):
+        found = hippo.recall("nightly deploy failed", start=f"2030-{month}-01",
+                             end=f"2030-{month}-28")
+        assert ids(found.items) == [ident]
+    assert ids(hippo.recall("nightly deploy failed").items) in ([1, 2], [2, 1])
+    fact = [put(hippo, "Oak is hard", kind="semantic", when=f"2030-01-0{n}")[0] for n in (1, 2)]
+    assert fact == [3, 3]
 
 
 def test_remember_many_gates_each_text_and_takes_arguments(hippo):
@@ -4913,7 +5059,10 @@ NUMBERED = ["Ticket ABC-15 was closed by Ann", "Invoice 4471 was paid by Carol",
             "La factura 6610 se pagó en abril", "El puerto 5432 lo usa la base de datos",
             "The checkout retry budget is 300 ms", "Top 10 customers get a free audit",
             "On 2024-05-03 the mail server was down", "Order #9921 was sent to Porto",
-            *(f"srv{n} listens in rack r{n * 3}" for n in range(1, 41))]
+            *(f"srv{n} listens in rack r{n * 3}" for n in range(1, 41)),
+            "The scanner is at 00:1a:2b:3c:4d:5e", "Ring Olga at +49 170 1234567",
+            "Slot 0x1F holds the signing card", "Part no. 12.34.567 is of brass",
+            "SKU AB.12.C fits the pump", "§14 covers refunds"]
 
 
 @pytest.mark.parametrize("cue", [
@@ -4922,7 +5071,10 @@ NUMBERED = ["Ticket ABC-15 was closed by Ann", "Invoice 4471 was paid by Carol",
     "what does v2.3.7 fix?", "what does version 2.3.9 fix?", "what runs on web33?",
     "what did we ship in Q3?", "in which rack is srv99?", "куда отправили заказ 3346?",
     "что значит ошибка 5023?", "¿se pagó la factura 6611?", "¿quién usa el puerto 5433?",
-    "where was order #9922 sent?"])
+    "where was order #9922 sent?", "which scanner is at 00:1a:2b:3c:4d:5f?",
+    "do we ring Olga at +49 170 1234568?", "which card is in slot 0x2F?",
+    "is part no. 12.34.568 of brass?", "does SKU AB.13.C fit the pump?",
+    "what refunds does §15 cover?"])
 def test_what_is_known_of_one_number_is_no_answer_about_another(cue, hippo):
     put(hippo, *NUMBERED)
     packet = hippo.recall(cue, explain=True)
@@ -4939,7 +5091,10 @@ def test_what_is_known_of_one_number_is_no_answer_about_another(cue, hippo):
     ("что за ошибка 5022?", 6), ("¿se pagó la factura 6610?", 7), ("¿qué usa el puerto 5432?", 8),
     ("why is the checkout retry budget 500 ms?", 9), ("what do the top 20 customers get?", 10),
     ("what happened on 2024-05-03 to the mail server?", 11), ("where was order 9921 sent?", 12),
-    ("in which rack is srv33?", 45)])
+    ("in which rack is srv33?", 45), ("which scanner is at 00-1A-2B-3C-4D-5E?", 53),
+    ("whom do we ring at +491701234567?", 54), ("which card is in slot 0x1f?", 55),
+    ("what is of brass, part 12.34.567?", 56), ("which pump does ab.12.c fit?", 57),
+    ("what does § 14 cover?", 58)])
 def test_a_number_is_known_however_it_is_spelled_and_an_amount_is_no_name(cue, answer, hippo):
     put(hippo, *NUMBERED)
     first = hippo.recall(cue).items[0]
@@ -5005,6 +5160,67 @@ def test_an_explanation_is_never_remembered_as_new(hippo):
 
 
 # === 20. Revising, rewarding, forgetting ===
+
+def test_what_is_to_come_hides_nothing_that_holds_now(hippo, clock):
+    old, = put(hippo, "The rent is 100 euros", key="rent")
+    for change in (lambda when: hippo.revise(old, "The rent is 200 euros", when=when),
+                   lambda when: put(hippo, "The rent is 200 euros", key="rent", when=when)):
+        with pytest.raises(rm.InvalidInput, match=rf"2030-04-26.* revise #{old} on that day"):
+            change(clock() + 40 * DAY)
+    assert hippo.lookup("rent").text == "The rent is 100 euros" == said(hippo, "rent")[0]
+    clock.pass_days(40)
+    hippo.revise(old, "The rent is 200 euros", when=clock() + DAY / 2)  # today, east of Greenwich
+    assert said(hippo, "rent") == ["The rent is 200 euros"]
+    assert said(hippo, "rent", as_of=clock() - DAY) == ["The rent is 100 euros"]
+
+
+def test_what_is_to_come_is_imported_and_learned_beside_what_holds_now(hippo, clock, tmp_path):
+    put(hippo, "Rent is 100 euros", key="rent")
+    rm.MainContext(hippo, "talk").add("user", "From May on the rent is 200 euros")
+    hippo.consolidate(extractor=lambda talk: [
+        {"text": "Rent is 200 euros", "key": "rent", "when": clock() + 40 * DAY}])
+    assert hippo.lookup("rent").text == "Rent is 100 euros"
+    assert "Rent is 200 euros" in [item.text for item in hippo.traces()]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_revised_trace_keeps_what_is_associated_with_it(hippo, first):
+    pair = ["Turbine seven hums at night", "Call Igor about vibrations"]
+    one, = put(hippo, pair[first])
+    put(hippo, pair[1 - first], related_ids=[one])
+    for text in ("Turbine seven hums by day", "Turbine seven hums no more"):
+        hippo.revise(ids(hippo.recall("turbine seven").items)[0], text)
+    packet = hippo.recall("turbine seven")
+    assert [i.text for i in (*packet.items, *packet.context)] == [
+        "Turbine seven hums no more", pair[1]] and hippo.check() == []
+
+
+def test_a_revision_settles_what_contradicted_the_old_text(hippo):
+    old = put(hippo, "The API gateway listens on port 8443",
+              "The API gateway listens on port 9443")[0]
+    hippo.revise(old, "The API gateway listens on two ports")
+    assert not [why for item in hippo.recall("API gateway").items for why in item.why
+                if why.startswith(rm._CONFLICT)]
+
+
+def test_a_revision_keeps_the_key_and_tags_that_its_trace_took_meanwhile(alone):
+    meanwhile = []
+
+    def embed(text):
+        while meanwhile:
+            meanwhile.pop()()
+        return [len(text), text.count("e"), 1.0]
+
+    with Hippocampus.open(alone, embedder=embed) as one, Hippocampus.open(
+            alone, embedder=embed) as other:
+        ident, = put(one, "Ann lives in Rome", tags=["x"])
+        meanwhile.append(lambda: put(other, "Ann lives in Rome", key="ann.city", tags=["y"],
+                                     meta={"by": "Bo"}))
+        one.revise(ident, "Ann lives in Paris since May")
+        told = one.lookup("ann.city")
+        assert (told.text, [*told.tags], told.meta) == (
+            "Ann lives in Paris since May", ["x", "y"], {"by": "Bo"})
+
 
 def test_recall_and_brief_show_the_current_fact_and_not_its_ancestor(hippo, clock):
     old, = put(hippo, "The sluice gate listens on channel 84", kind="semantic")
@@ -6025,6 +6241,13 @@ def test_forgetting_what_a_fact_was_merged_into_brings_back_no_fact_that_was_rev
     assert hippo.revise(old, hippo.get(stay).text).memory_id == stay
     hippo.forget(stay)
     assert hippo.traces() == [] and hippo.get(old).valid_to is not None
+
+
+def test_what_a_traces_meta_names_shows_no_other_project(hippo):
+    other, own = (hippo.remember(f"The {name} roadmap buys Umbrella", scope=name).memory_id
+                  for name in ("q", "p"))
+    forged = hippo.remember("A note that cites both", scope="p", meta={"sources": [other, own]})
+    assert ids(hippo.sources(forged.memory_id)) == [own]
 
 
 @pytest.mark.parametrize("told", ["a log", ["a log", 7, {"of": 1}], {"of": 1}, None])
@@ -10959,6 +11182,26 @@ def test_a_project_is_renamed_and_merged_with_all_that_is_its_own(hippo, clock, 
     for old, new in (("global", "x"), ("pier", "global"), ("nowhere", "x")):
         with pytest.raises(rm.RealMemoryError):
             rm.rename_project(hippo, old, new)
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_who_is_open_while_a_project_is_renamed_goes_on_in_it(hippo, alone, there):
+    desk = rm.Desk(hippo, rm.Project("shop", ("remote:host/a/shop",), "test"))
+    context = rm.MainContext(hippo, "talk", scope=desk.claim())
+    context.add("user", "Tea is green")
+    put(hippo, *["Salt is dear"] * there, scope="store")
+    with Hippocampus.open(alone) as other:
+        assert rm.rename_project(other, "shop", "store") is there
+    rm._cmd_remember(desk, {"text": "Invoices are rounded half to even"})
+    rm.context_of(desk, "other").add("user", "Soap is blue")
+    context.archival_memory_insert("The gateway listens on port 8443")
+    context.add("user", "Oak is hard")
+    assert desk.scope() == desk.claim() == context.scope == "store"
+    assert said(hippo, "how are invoices rounded", scope="store")
+    assert [i.text for i in context.archival_memory_search("gateway port")]
+    assert [i.text for i in rm.MainContext(hippo, "talk", scope="store").messages] == [
+        "Tea is green", "Oak is hard"] == [i.text for i in context.messages]
+    assert sql(alone, "SELECT name FROM scopes WHERE key LIKE '%shop%'") == []
 
 
 def test_scopes_moves_and_copies_on_the_command_line(cli, alone):
