@@ -2267,7 +2267,7 @@ city en i(?: now| currently| no longer)? live in CITY|i(?:'ve| have)?(?: just| r
 city ru (?:теперь )?(?:я )?(?:сейчас |теперь |больше не )?живу во? CITY
   |(?:я )?(?:недавно |уже |теперь )?переехала? (?:из CITY.* )?во? CITY
 city es (?:yo )?(?:ahora |ya no )?vivo en CITY|(?:yo )?me (?:he mudado|mudé) (?:de CITY.* )?a CITY
-favourite en my favou?rite (?P<of>(?:\w+ ){0,2}?\w+)(?:'s| is)(?: now)? CLEAR
+favourite en my favou?rite (?!part\b|thing\b|one\b)(?P<of>(?:\w+ ){0,2}?\w+)(?:'s| is)(?: now)? CLEAR
 favourite ru (?:теперь )?мо[йяё] любим\w+ (?P<of>(?:\w+ )?\w+?)(?: —| -|:| это| теперь)+ \w
 favourite es (?:ahora )?mi (?P<of>\w+(?: de \w+)?) (?:favorit|preferid)[oa](?: ahora)? es CLEAR
 email en my e-?mail(?: address)? is \S+@\S
