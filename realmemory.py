@@ -1134,6 +1134,7 @@ class Facts(Record):
     units: frozenset[str]  # content terms, for the overlap; a date, address or path is one
     signs: frozenset[str]  # kinds of negations and quantifiers, values of _SIGNS
     lang: str              # whose phrases may move, a key of _LEXICON; "" in code
+    gone: frozenset[str]   # content terms of what the text says holds no longer, "instead of X"
 
 
 def _table(rows: str) -> dict[str, str]:
@@ -1193,6 +1194,20 @@ _CHANGES = Regex(
     "(?:now|anymore|longer|new|since|paso|стал[аио]?)$|moved|migrat|switch|replac|rais|lowered|"
     "increas|reduc|renam|chang|cancel|retired|became|upgrad|теперь|переех|перен|перев|подня|сниз|"
     "увелич|уменьш|смени|замени|ahora|subio|cambi|jetzt|erhoht|换|改|现|変")
+# How a text names what holds no longer; the words of a choice, which say nothing of its subject.
+_LEFT = Regex(
+    r"\b(?:instead of|вместо|en (?:lugar|vez) del?|(?:no longer|больше не|ya no) \w+(?: (?:in|on"
+    r"|with|en|con|[вс]|на))?|do(?:n't| not) \w+(?=[^.;]* any ?more\b)|(?:switch|migrat|mov|chang)"
+    r"\w*(?: \w+){0,3}? from|(?:мигрир|пере(?:шл|ш[её]л|ех|вел|нес))\w*(?: \w+){0,3}? (?:с|со|из)"
+    r"|(?:migr|cambi|pas|mud)\w+(?: \w+){0,3}? del?) (?:(?:the|el|la|los|las) )?"
+    r"(?P<what>[^\s,;:!?]+(?: [^\s,;:!?]+){0,3}?)(?=[,.;:!?]|$| (?:for|in|on|at|to|as|by|when|and"
+    r"|from|with|any ?more|для|в|во|на|при|по|и|из|к|para|en|al?|por|como|con|y)\b)", re.I)
+_LEFT_BY = frozenset(map(stem, """instead вместо lugar vez longer ya больше anymore more from с со
+    из de del""".split()))          # a text without such a word names none
+_CHOICE = frozenset(map(stem, """decided agreed use using run host live instead now always prefer
+    user взять брать решили договорились использовать используй берем вместо теперь отныне
+    впредь всегда предпочитаю живу пользователь decidimos acordamos usar usa lugar vez ahora
+    siempre prefiero vivo usuario adelante partir""".split()))
 # Opposites by the start of a word: side n denies side -n.
 _SIDES = {word: int(side) for word, side in _table("""1: allow permit разреш можно permite erlaub
 允; -1: forbid prohib disallow запрещ verbot; 2: enabl включ activ; -2: disabl выключ отключ
@@ -1283,7 +1298,17 @@ def facts(text: str) -> Facts:
             line = pattern.sub(order, line)
         words = line.split()
     signs = frozenset(map(_SIGNS.__getitem__, _SIGNS.keys() & units.union(words)))
-    return Facts(raw, plain, tuple(words) or plain, units - STOP or units, signs, lang)
+    gone = frozenset(chain.from_iterable(content(named["what"]) for named in (
+        () if _LEFT_BY.isdisjoint(units) else _LEFT.finditer(text))))
+    return Facts(raw, plain, tuple(words) or plain, units - STOP or units, signs, lang, gone)
+
+
+def replaces(new: Facts, old: Facts) -> bool:
+    """Whether a text names what another states as what holds no longer, and tells of all else that
+    the other tells of: "queues on Redis" is not gone with "caching on Redis"."""
+    stated = old.units - old.gone
+    return bool(new.gone) and new.gone <= stated and "not" not in old.signs and (
+        stated - new.gone - _CHOICE <= new.units)
 
 
 def _agree(ours: Sequence[str], theirs: Sequence[str]) -> bool:
@@ -1409,6 +1434,8 @@ def _difference(new: Facts, old: Facts, most: float) -> tuple[str, str]:
     """(relation, reason) of texts that are not the same; most: the larger share in common."""
     left, right, signs = _own(new, old), _own(old, new), new.signs ^ old.signs
     shown = f"{' '.join(left[:5]) or '-'} / {' '.join(right[:5]) or '-'}"
+    if replaces(new, old) or replaces(old, new):
+        return "update", f"names what it replaces: {shown}"
     if most < 0.25:
         return "different", f"little in common: {shown}"
     both = len({*new.words} & {*old.words} - STOP)
@@ -2179,8 +2206,17 @@ years год года лет году año años ano anos; 0: monday понед�
 # How a relative date is put.
 _DATES = _table("""day: DAY; ago: NUM_SPAN_ago (NUM_)?SPAN_назад hace_NUM_SPAN; in: in_NUM_SPAN
 через_(NUM_)?SPAN dentro_de_NUM_SPAN; last: last_SPAN [вн]а?_прошл..?_SPAN (el|la)_SPAN_pasad[oa];
-next: next_SPAN [вн]а?_следующ.._SPAN (el|al|la)_pr[óo]xim[oa]_SPAN (el|al|la)_SPAN_que_viene;
-coming: this_coming_SPAN [вн]а?_ближайш.._SPAN""")
+next: next_SPAN [вн]а?_следующ.._SPAN (el|al|la)_pr[óo]xim[oa]_SPAN
+(el|al|la)_SPAN_(que_viene|pr[óo]xim[oa]); coming: this_coming_SPAN [вн]а?_ближайш.._SPAN;
+date: (the_)?TH_((of|de)_)?MONTH MONTH_TH""")
+_MONTH_OF = {word: month for month, words in enumerate("""january enero января|february febrero
+    февраля|march marzo марта|april abril апреля|may mayo мая|june junio июня|july julio июля|august
+    agosto августа|september septiembre сентября|october octubre октября|november noviembre ноября
+    |december diciembre декабря""".split("|"), 1) for word in words.split()}
+_YEARLESS = r"(?!,? (?:del? |в )?\d{4}\b|-\d| be\b)"
+# What a day without its year is of: each one.
+_YEARLY = Regex(r"\b(?:every|each|yearly|birthday|anniversary|кажд|ежегодн|день рождения|годовщин"
+                r"|cada|cumple|aniversario)", re.I)
 # "done in 3 days", "через 3 дня сломался" measure from another day.
 _PAST = Regex(r"\b(?:\w+ed|was|were|had|did|done|took|made|(?!недел)\w{2,}л[аои]?(?:с[ья])?)\b",
               re.I)
@@ -2189,10 +2225,12 @@ _PAST = Regex(r"\b(?:\w+ed|was|were|had|did|done|took|made|(?!недел)\w{2,}�
 @lru_cache(1)
 def _dates() -> list[tuple[str, Regex]]:
     """(how a relative date is meant, pattern of it); no "la mañana"."""
-    day, span, number = ("|".join(sorted(words, key=len, reverse=True))
-                         for words in (_DAYS, _SPANS, _NUMBERS))
+    day, span, number, month = ("|".join(sorted(words, key=len, reverse=True))
+                                for words in (_DAYS, _SPANS, _NUMBERS, _MONTH_OF))
     holes = {"DAY": f"(?P<of>{day})", "SPAN": f"(?P<of>{span})",
-             "NUM": rf"(?P<n>\d{{1,4}}|an?|una?|{number})"}
+             "NUM": rf"(?P<n>\d{{1,4}}|an?|una?|{number})",
+             "TH": r"(?P<n>\d{1,2})(?:st|nd|rd|th)?" + _YEARLESS,
+             "MONTH": f"(?P<of>{month}){_YEARLESS}"}
     return [(how, Regex(rf"(?<![\w.,/-])(?<!la )(?<!esta )(?<!the )(?<!than )(?<!about )"
                         rf"{re.sub('[A-Z]+', lambda hole: holes[hole[0]], row)}"
                         r"(?![\w'’-]| \(| or | или | o | of | en día)", re.I))
@@ -2215,18 +2253,25 @@ def dated(text: str, day: float) -> tuple[str, float | None]:
     the epoch of the day that it names, if one.  "Next Friday" is that of the next week."""
     days: set[int] = set()
     said_in_past = _PAST.search(text[:2_000])
+    not_next = said_in_past or _YEARLY.search(text[:2_000]) or any(
+        _IRREGULAR.get(word, word) != word != "got" for word in fold(text[:2_000]).split())
 
     def mark(match: re.Match[str], how: str) -> str:
         groups, today = match.groupdict(), int(day // DAY_S)
         of, count = fold(match["of"]), fold(groups.get("n") or "1")
-        unit, n = _SPANS.get(of) or _DAYS[of], int(
+        unit, n = _SPANS.get(of) or _DAYS.get(of, of), int(
             _NUMBERS.get(count, count if count.isdigit() else "1"))
-        if how == "in" and said_in_past or (
+        if how == "in" and said_in_past or how == "date" and not_next or (
                 unit.isdigit() if how in ("ago", "in") else unit == "day" or (  # "my last day"
                     how == "coming" and not unit.isdigit())):
             return match[0]
         if how == "day":
             unit, n = "day", int(unit)
+        elif how == "date":                                 # that of this year, or of the next one
+            year = datetime.fromtimestamp(day, UTC).year
+            unit, n = "day", next(ahead for ahead in (int(datetime(
+                one, _MONTH_OF[of], n, tzinfo=UTC).timestamp() // DAY_S) - today
+                for one in (year, year + 1)) if ahead >= 0)
         elif unit.isdigit():                                # a day of the week, Monday is 0
             ahead = int(unit) - (today + 3) % 7
             unit, n = "day", {"next": ahead + 7, "coming": (ahead - 1) % 7 + 1,
@@ -2251,16 +2296,32 @@ _BEGINNINGS = r"""
 ask en (?:remember|note|keep in mind|(?:don't|do not) forget)(?: that (?!time\b|day\b)|: )ASKED
 ask ru (?:запомни|име[йи](?:те)? в виду|учти|не забудь)(?:те)?(?:, пожалуйста)?(?:,? что |: )ASKED
 ask es (?:recuerda|ten(?:ga)? (?:en cuenta|presente)|no (?:te )?olvides)(?: que |: )ASKED
+ask en (?:remember|note|(?:don't|do not) forget) (?P<rest>(?:the|my|our) (?:[\w'’-]+ ){1,5}(?:is|are
+  |has|have|must|needs|\w+[^s\W]s (?:every|at(?= \d)|on \w+day|daily|weekly))\b.{2,})
+ask en (?!i (?:need|want) you\b)(?P<rest>(?:i|we|(?:i|we)'\w+|(?:the|my|our|all|every|each|no) \w+
+  |(?:[\w'’-]+ ){1,4}(?:is
+  |are|has|have|was|will|must))\b.{4,}?)(?:,| [—–-]) (?:and |so |but )?(?:please )?(?:remember
+  |keep (?:that|this|it) in mind|(?:don't|do not) forget)(?: (?:that|this|it
+  |about it))?(?: please)?$
+ask ru (?!(?:DO_RU|\w+[оу]й|удали)(?:те)?\b)(?P<rest>CLEAR.{4,}?)(?:,
+  | [—–-]) (?:и )?(?:пожалуйста,? )?
+  (?:запомни|учти|име[йи](?:те)? в виду|не забудь|не забывай)(?:те)?(?: (?:об? )?эт\w+)?$
+ask es (?!DO_ES\b|\w{3,}[aez] (?:el|las?|los|est\w+|una?)\b)(?P<rest>CLEAR.{4,}?)(?:,
+  | [—–-]) (?:y )?(?:por favor,? )?(?:recuérd[ae]l[oa]
+  |recuerda(?: esto| eso)?|no l[oa] olvides|(?:tenlo|ten esto) (?:en cuenta|presente))$
 rule en from now on,? (?:please|always|never|don't|all|every|no|only|we|i|DO_EN)\b.{4}
   |going forward,? .{4}|(?:always|never) (?:DO_EN)\b(?! (?:so|it|up)\b).{3}
   |(?:DO_EN)\b.* from now on$
 rule ru (?:отныне|впредь|с этого момента),? (?:(?:не )?DO_RU|все|мы|только|всегда|никогда)\b.{3}
   |(?:всегда DO_RU|никогда не (?:DO_RU|NOT_RU))\b(?!.* никогда).{3}
   |DO_RU,?(?: пожалуйста,?)? впредь\b
+rule ru не (?:используй|применяй|пиши|коммить|пушь|трогай)(?:те)? HABIT
+rule en (?:don't|do not) (?:ever )?(?:use|write|commit|push) HABIT
+rule es no (?:uses|utilices|escribas|subas) HABIT
+  |no NOT_ES\w{2,}[ae]s (?:nunca|jamás)\b.{3}|no NOT_ES\w{2,}[ae]s \w.* (?:nunca|jamás)$
 rule es (?:a partir de ahora|de ahora en adelante),? (?:(?:no )?DO_ES|siempre|nunca|l[oa]s)\b.{4}
   |siempre DO_ES\b(?! l[ae] mism[oa]).{3}
-  |nunca (?!(?:antes|digas|sabes|puedes|tienes|eres|vas|haces|quieres|dices|vienes|crees|ves
-  |entiendes|ganas|llegas|escuchas)\b)\w{2,}[ae]s\b.{3}
+  |nunca NOT_ES\w{2,}[ae]s\b.{3}
 order en (?:always|never|only|don't|do not|prefer|follow|ensure|DO_EN)\b
 order ru (?:всегда|никогда|только|нельзя|не \w+(?:ть|[йи]те?|ь)|DO_RU)\b
 order es (?:siempre|nunca|solo|no \w+|DO_ES)\b
@@ -2270,15 +2331,31 @@ like en (?:i|we)(?:'d| would)?(?: \w+ly| now)* prefer CLEAR|i(?:'d| would) rathe
   |can't stand) (?!(?:you|your|my|our|the|how|what|where|when|who|her|him|his|all|any|some|more|most
   |every\w*|\w+ing (?:you|to)|to (?:know|see|hear|say|ask|be|bother|admit)|option|plan
   |version)\b)CLEAR
-like ru (?:(?:я|мы) )?(?:обычно )?предпочита(?:ю|ем) CLEAR|мне больше нрав[ия]тся CLEAR
+like ru (?:теперь )?(?:(?:я|мы) )?(?:обычно |теперь )?предпочита(?:ю|ем) CLEAR
+  |мне больше нрав[ия]тся CLEAR
   |(?:(?:я )?(?:не |очень |просто )*(?:люблю|обожаю|ненавижу)|мне (?:не |очень )*нрав[ия]тся)
    (?!(?:тебя|вас|тво\w+|ваш\w*|эт\w+|так\w*|иде\w+|вариант\w*|план\w*|подход\w*|он\w?|вс[её]
   |больше|говорить|перв\w+|втор\w+|(?:как|что|когда|где)\b.*)\b)CLEAR
-like es (?:yo )?(?:prefiero|preferimos|preferiría) CLEAR|me gustan? más CLEAR
+like es (?:ahora )?(?:yo )?(?:ahora )?(?:prefiero|preferimos|preferiría) CLEAR|me gustan? más CLEAR
   |(?:(?:a mí )?(?:no )?me (?:gustan?|encantan?)(?: mucho)?|odio|detesto|adoro) (?!(?:tus?|sus?|te
   |vuestr\w+|c[óo]mo|que|cuando|donde|más|mucho|saber|ver|decir|nada|tod[oa]s?|(?:el|la|l[oa]s)
    (?:idea|plan|resultado|opción|diseño|enfoque|propuesta|primer\w*|segund\w*|nuev\w+|otr\w+
   |texto|versión|que))\b)CLEAR
+like en i(?:'m| am) (?:\w+ly |also |a )*(?:allergic to|vegetarian|vegan|lactose|gluten|left-handed
+  |colou?r-?blind|diabetic|dyslexic|deaf)\b
+like ru у меня (?:\w+ )?аллергия на \w|я (?:\w+ )?(?:вегетариан|веган|левша|дальтоник|диабетик
+  |аллергик)
+like es (?:yo )?(?:soy|tengo) (?:muy )?(?:al[ée]rgi[ac]|vegetarian[oa]|vegan[oa]|zurd[oa]|daltónic
+  |diabétic|celíac|intolerante a)
+choice en (?:we|i)(?:'ve| have)?(?: just| recently| now)? (?:(?:switched|migrated
+  |moved) from CLEAR.* to \w|(?:switched|migrated) to (?=CAP\S+(?: CAP\S+)*$))
+  |(?:we|i)(?: now)? no longer (?:use|drink|eat|work) \w
+  |(?:we|i) (?:don't|do not) (?:use|drink|eat) .* any ?more\b
+choice ru (?:(?:мы|я) )?(?:перешл[аи]|переш[её]л|переехали|мигрировали) (?:с|со|из) \S.* (?:на|в
+  |к) \w|(?:мы|я) больше не (?:использу|пользу|пь|ем|работа)\w* \w
+choice es (?:nosotros )?(?:hemos )?(?:migra(?:do|mos)|cambia(?:do|mos)|pasa(?:do
+  |mos)) del? \S.* al? \w
+  |(?:yo )?ya no (?:usamos|uso|bebo|como|trabajo|trabajamos|utilizamos) \w
 choice en we(?:'ve| have)?(?: \w+ly)? (?:decided|agreed)(?: not)? (?:to|that|on) (?!it\b|that\b)\w
   |(?:decision|decided): \w
 choice ru мы (?:\w+ )?(?:решили|договорились)(?:, что| (?:\w+ )?\w+(?:ть|ти|чь)(?:ся)?\b)
@@ -2291,15 +2368,22 @@ choice es (?:nos quedamos con|vamos con(?= la opción| el plan)) CLEAR
 name en (?:my (?:full )?name(?:'s| is)|call me|(?:hi|hello|hey)\b(?: there)?\W+i(?:'m| am)) NAME
 name ru (?:меня зовут|мо[её] имя(?: —)?|(?:называй|зови)(?:те)? меня) NAME
 name es (?:me llamo|mi nombre es|ll[áa]mame|(?:hola|buen\w+ \w+)\W+soy) NAME
-city en i(?: now| currently)? live in CAP
-city ru (?:теперь )?(?:я )?(?:сейчас |теперь )?живу во? CAP
-city es (?:yo )?(?:ahora )?vivo en CAP
+city en i(?: now| currently| no longer)? live in CITY|i(?:'ve| have)?(?: just| recently)?
+   (?:moved|relocated) to CITY
+city ru (?:теперь )?(?:я )?(?:сейчас |теперь |больше не )?живу во? CITY
+  |(?:я )?(?:недавно |уже |теперь )?переехала? (?:из CITY.* )?во? CITY
+city es (?:yo )?(?:ahora |ya no )?vivo en CITY|(?:yo )?me (?:he mudado|mudé) (?:de CITY.* )?a CITY
+favourite en my favou?rite (?!(?:part|thing)\b)(?P<of>(?:\w+ ){0,2}?\w+)(?:'s
+  | is)(?: now)? CLEAR
+favourite ru (?:теперь )?мо[йяё] любим\w+ (?P<of>(?:\w+ )?\w+?)(?: —| -|:| это| теперь)+ \w
+favourite es (?:ahora )?mi (?P<of>\w+(?: de \w+)?) (?:favorit|preferid)[oa](?: ahora)? es CLEAR
 email en my e-?mail(?: address)? is \S+@\S
 email ru мо[яй] (?:почта|e-?mail)\W+\S+@\S
 email es mi (?:correo|e-?mail) es \S+@\S
 event en (?:[\w ]{3,25},? )?(?:i|we)(?:'ve| have)?(?: just)? (?!want|hop|need|was )(?:\w*[^e\W]ed
   |was|were|had|did|PAST)\b(?! (?:it|that|this|them)\b).{4}|(?:the|my|our) (?:[\w'’-]+ ){1,4}
-  (?:(?:is|was) (?:moved|scheduled|postponed|due|on|today|tomorrow|next|this)|starts|ends|moved)\b
+  (?:(?:is|was) (?:moved|scheduled|postponed|due|on|today|tomorrow|next|this|\d)|starts|ends
+  |moved)\b
 event ru (?:[\w ]{3,25} )?(?:(?:я|мы) (?:\w+ )?\w{2,}(?:л[аи]?|л[аи]?с[ья])\b|у (?:нас|меня) \w)
   |(?:(?:моя?|мо[её]|наш[аеи]?) )?(?:встреча|созвон|релиз|демо|дедлайн|экзамен|рейс|собеседование
   |отпуск|поездка|свадьба)\b
@@ -2313,10 +2397,20 @@ DO_EN add|answer|ask|avoid|build|call|check|commit|create|delete|deploy|do|expla
   |verify|wait|write|touch|rename|review|respond|mention|edit|modify|install|rebase|summari[sz]e
   |cite|confirm|store|log|print|share|publish|overwrite
 DO_RU (?!теперь)\w{2,}(?:[аяую]й|[иьй]те|[шщджсрн]и|[вр]ь)
-NOT_RU (?!очень\b)\w{2,}(?:[^л\W]и|[^ш\W]ь)(?:те)?(?:с[ья])?
+NOT_RU (?!очень\b)\w{2,}(?:[^л\W]и|[^ш\W]ь|[^к\W]ой)(?:те)?(?:с[ья])?
+NOT_ES (?!(?:antes|digas|sabes|puedes|tienes|eres|vas|haces|quieres|dices|vienes|crees|ves
+  |entiendes|ganas|llegas|escuchas)\b)
+HABIT (?!(?:a|an|the|that|this|th[eo]se|it|any|more|so|too|to|его|её|их|эт\w+|так\w*|туда|сюда|el
+  |es[aeo]\w*|un[oa]?s?|las?|los?|más|tanto)\b)(?!.*(?:\b(?:here|now|yet|this|just|anything|здесь|тут|сейчас
+  |пока|просто|только|ничего|сюда|aquí|ahora|todavía|aún|solo|nada|est[eao]s?)\b)).{3}
 DO_ES (?:añade|comprueba|ejecuta|escribe|evita|explica|haz|incluye|pon|pregunta|responde|revisa|usa)
 ASKED (?P<rest>CLEAR.+)
 NAME (?P<name>CAP[\w'’-]*(?: CAP[\w'’-]*){0,2})
+CITY (?!(?:python|rust|java|kotlin|swift|react|svelte|django|rails|linux|windows|android|fedora
+  |arch|debian|ubuntu|vim|neovim|emacs|helix|zed|cursor|sublime|docker|redis|postgres|slack|jira
+  |trello|notion|obsidian|linear|figma|netflix|spotify|discord|telegram|gmail|outlook|excel|firefox
+  |chrome|internet|git|plan|team|chapter|step|part|section|version|phase|room|desk|table)\b)
+  (?-i:[A-ZÁÉÍÓÚÑ][a-zà-ÿ]+\b|[А-ЯЁ][а-яё]+\b|(?:NYC|LA|DC|SF|UK|USA?|UAE|NZ)\b)
 CAP (?-i:[A-ZА-ЯЁÁÉÍÓÚÑ])
 CLEAR (?!(?:it|that(?! you| we)|(?:in )?this|these|those|them|both|one|not|no|if|это|этот|его|их
   |если|когда|es[oae]|est[eao]|o|lo|si|(?:to )?think|думать|считать|pensar|creer)\b)\w
@@ -2334,22 +2428,24 @@ def _beginnings() -> list[tuple[str, str, Regex]]:
         row.split(" ", 2) for row in rows.split("\n"))]
 
 
-_SLOTS = ("name", "city", "email")
+_SLOTS = ("name", "city", "email", "favourite")
 MOST_PROPOSALS = 5                  # of one message
 _LABELS = {"en": ("User", "User's name: "), "es": ("Usuario", "Nombre del usuario: "),
            "ru": ("Пользователь", "Имя пользователя: ")}
 # Stems that take one another's place in a wish, so that "long answers" replaces "short answers".
 _AXES = _table("""@length: short brief long detail кратк коротк подроб длинн cort larg detall;
 @language: englis russ spanis англий русск испанс ingl rus espano; @indent: tab spac таб табуля
-пробел tabula espac; @shade: dark light темн светл; @hour: morn even утр вечер; answer: answ
-rep respon ответ respue; -: hat dislik stand ненави odi detest; : pref rath lik lov enjoy alway over
-предпо любл обожа всегд больш нрав prefie siempr""")
+пробел tabula espac; @shade: dark light темн светл oscur clar; theme: mod them' тем реж tem;
+@editor: vim neovim emac vscod helix; @packag: npm pnpm yarn bun; @hour: morn even утр
+вечер; answer: answ rep respon ответ respue; -: hat dislik stand ненави odi detest; : pref rath
+lik lov enjoy alway over предпо любл обожа всегд больш нрав prefie siempr now anymor use using
+instea тепер отнын впред испол исполь вмест ahor adelan partir usa usar lug vez""")
 _WORK = Regex(r"\b(?:you|answer|repl|respon|code|commit|test|report|format|bullet|list|tabs|tabul"
               r"|таб(?:ы|ов|уляц)|ответ|отвеча|код|коммит|отч[её]т|письм|спис|respuesta|código"
               r"|informe)", re.I)
 _OWN_WORDS = Regex(r"\b(?:i|i'\w+|my|me|we|we'\w+|our|us|let's|я|мы|мне|меня|мо[йяиёею]\w*|наш\w*"
                    r"|на[мс]|давай|живу|предпочитаю|люблю|обожаю|ненавижу|yo|mis?|nos|prefiero|odio"
-                   r"|detesto|adoro|vivo|he|\w+[aei]mos)\b", re.I)
+                   r"|detesto|adoro|vivo|soy|tengo|he|\w+[aei]mos)\b", re.I)
 _OPENER = Regex(r"(?:(?:ok(?:ay)?|please|also|and|but|so|btw|yeah|well|yes|thanks|hi|hello|hey"
                 r"|there|пожалуйста|и|а|но|кстати|да|ок|спасибо|также|привет|здравствуй(?:те)?"
                 r"|добрый день|y|pero|por favor|vale|gracias|además|también|por cierto|sí|hola)"
@@ -2388,6 +2484,10 @@ _TAIL = Regex(r",? (?:(?:and|but|so) )?(?:(?:can|could|would) you|how (?:can|do|
 _FENCED = Regex(r"(?:```|~~~).*?(?:```|~~~|\Z)|^(?:[>|#]| {4}|\t).*$", re.S | re.M)
 _QUOTATION = Regex("“[^“”]*”|«[^«»]*»|\"[^\"\\n]*\"")
 _GREETING = Regex(r"\b(hi|hello|hey|hola)!", re.I)
+_AFTERWORD = Regex(     # "We deploy on Tuesdays. Remember that."
+    r"[.!] +(?=(?:please,? )?(?:(?:remember|don't forget) (?:that|this|it)|(?:запомни|учти"
+    r"|не забудь)(?:те)? (?:об )?это(?:м|го)?|recu[eé]rda(?:lo| esto)|no lo olvides)[.!]*(?:$|\n))",
+    re.I | re.M)
 _BREAK = Regex(r"(?<=[.!?…])(?<!\b(?:Dr|Mr|St|.g|.e)\.)\s+|\n\s*(?:(?:[-*•–]|\d{1,3}[.)])\s+)?")
 
 
@@ -2395,8 +2495,8 @@ def _units(text: str) -> Iterator[str]:
     """The sentences of a message up to words of others; quotations, code, cited lines are \\0."""
     text = _QUOTATION.sub(lambda quote: "\0" if quote[0].count(" ") > 2 else quote[0],
                           _FENCED.sub("\n\0\n", text))
-    told = False
-    for unit in filter(None, map(str.strip, _BREAK.split(_GREETING.sub(r"\1,", text)))):
+    text, told = _AFTERWORD.sub(", ", _GREETING.sub(r"\1,", text)), False
+    for unit in filter(None, map(str.strip, _BREAK.split(text))):
         if told and unit != "\0":
             return
         head, unit = unit[-1] == ":", _TAIL.sub("", unit[:400])
@@ -2414,7 +2514,8 @@ def _claim(text: str, *groups: str) -> tuple[str, str, str, str] | None:
             asked = group in groups if groups else group != "order"
             if asked and (match := start.match(text, at)):
                 named = match.groupdict()
-                return group, lang, named.get("name") or "", named.get("rest") or text[at:]
+                of = "".join(f".{word}" for word in content(named["of"])) if "of" in named else ""
+                return group + of, lang, named.get("name") or "", named.get("rest") or text[at:]
     return None
 
 
@@ -2453,7 +2554,10 @@ _CHOOSING = frozenset("use decid agr реши догово взя исполь d
 def same_subject(new: str, old: str) -> bool:
     """Whether two texts, one in a person's own words, share half of what one is about, whoever it
     is that wishes or chooses so."""
-    own = [bool(_OWN_WORDS.search(text)) for text in (new, old)]
+    own, (later, earlier) = ([bool(_OWN_WORDS.search(text)) for text in (new, old)],
+                             map(facts, (new, old)))
+    if any(own) and (later.gone or earlier.gone):
+        return replaces(later, earlier) or replaces(earlier, later)
     mine, yours = ({_AXES.get(word, word) for word in facts(text.split(": ", said)[-1]).units}
                    - _CHOOSING - {"", "-"} for text, said in zip((new, old), own, strict=True))
     return not any(own) or 2 * len(mine & yours) >= (min(len(mine), len(yours)) or 1)
@@ -2463,7 +2567,7 @@ def _proposal(message: Item, group: str, lang: str, name: str, text: str) -> Pro
     """The proposal of one claim."""
     text, when = dated(text, message.valid_from)
     kind = {"rule": "procedural", "event": "episodic"}.get(group, "semantic")
-    key = group if group in _SLOTS else None
+    key = group if group.partition(".")[0] in _SLOTS else None
     if group in ("like", "rule"):
         key, kind = _topic(text), "procedural" if _WORK.search(text) else kind
     speaker = one_line(message.speaker or "", 60)
@@ -2472,6 +2576,8 @@ def _proposal(message: Item, group: str, lang: str, name: str, text: str) -> Pro
         text = _LABELS[lang][1] + name
     elif name or _OWN_WORDS.search(text):
         text = f"{speaker or _LABELS[lang][0]}: {text[0].upper()}{text[1:]}"
+    if key and when is not None:                # a slot's older value is of a day before
+        when = max(when, message.valid_from)
     return Proposal(text, kind, (message.memory_id,), when=when,
                     key=key and f"user.{key}" + f":{fold(speaker)}" * bool(speaker))
 
@@ -6680,11 +6786,14 @@ def _taken_in(brain: _Brain, draft: Draft, heard: bool, before: dict[int, list[o
     verdict = decide(draft, scope, near, brain.config)
     old = under_key(store, scope, draft.key) or next((
         n.row for n in near if n.row["id"] == verdict.target_id
-        and verdict.relation in ("update", "contradiction") and not n.row["key"]
+        and verdict.relation in ("update", "contradiction")
+        and (not n.row["key"] or replaces(facts(draft.text), facts(n.row["text"])))
         and (n.row["scope_id"], n.row["kind"]) == (scope, draft.kind)
         and OVERHEARD in json.loads(n.row["tags"] or "[]")), None)
     if old and (old["origin"] == "user" and not heard or planned(brain, old, draft)):
         old, draft = None, draft._replace(key=None)     # it stands beside it
+    elif old and not draft.key:
+        draft = draft._replace(key=old["key"])
     for row in [*(n.row for n in near), *filter(None, [old])]:
         before.setdefault(row["id"], [row[name] for name in _KEPT])
     with suppress(InvalidInput, NotFound), store.step():
