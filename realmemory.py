@@ -56,10 +56,10 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from heapq import nlargest, nsmallest
-from itertools import accumulate, chain, groupby, islice, permutations, repeat
+from itertools import accumulate, chain, count, groupby, islice, permutations, repeat
 from operator import add, eq, ge, gt, le, lt, mul, ne
 from types import SimpleNamespace
 
@@ -1791,6 +1791,9 @@ _FRAME = Regex(f"[<\uff1c\ufe64]({_GAP}" + _GAP.join(
     f"[{c}{chr(ord(c) + 0xfee0)}]" for c in "realmemory") + ")", re.I)
 
 
+LONGEST_SECRET = 5_000      # characters
+
+
 def redacted(text: str) -> tuple[str, tuple[str, ...]]:
     """The text with each secret replaced by "[redacted:kind]", and the kinds found.
 
@@ -1990,14 +1993,27 @@ def clean(value: Any, key: str = "") -> Any:
     if isinstance(value, str):
         name = len(value) < 20 and value.isascii() and value.isidentifier()     # no secret is one
         text = value if name else redacted(storable(value))[0]
-        named = redacted(f"{key}={text[:5_000]}")[1] if key else ()     # no secret is longer
+        named = redacted(f"{key}={text[:LONGEST_SECRET]}")[1] if key else ()
         return f"[redacted:{named[0]}]" if named and text == value else text
     try:
         if isinstance(value, Mapping):
             return {clean(str(k)): clean(v, f"{key[-60:]} {k}".strip()) for k, v in value.items()}
-        return [clean(v, key) for v in value] if isinstance(value, (list, tuple)) else value
+        if isinstance(value, (list, tuple, set, frozenset)):
+            return [clean(v, key) for v in value]
     except RecursionError:
         raise InvalidInput(f"{_shown(value)} is nested too deep; give a flatter one") from None
+    if value is None or isinstance(value, bool) or not key and isinstance(value, int | float):
+        return value
+    kept = clean(said := str(value), key)   # of what is no plain data: the text that is kept of it
+    return value if kept == said and isinstance(value, int | float) else kept
+
+
+def cut_clean(text: str, limit: int) -> str:
+    """The text, or its beginning without secrets: of one that the cut divides no part is kept."""
+    if len(text) <= limit:
+        return text
+    near = text[:limit + LONGEST_SECRET]
+    return str(clean(near if near == text else "".join(near.rsplit(None, 1)[:1])))[:limit]
 
 
 def one_line(text: str, limit: int = 0) -> str:
@@ -3037,6 +3053,7 @@ SQL_WHOSE = """SELECT user_version, application_id, EXISTS(SELECT 1 FROM sqlite_
 _PRAGMAS = ("synchronous = NORMAL", "foreign_keys = ON", "secure_delete = ON",
             "temp_store = MEMORY", "journal_size_limit = 16000000", "cache_size = -16000",
             "wal_autocheckpoint = 4000")  # pages: each checkpoint waits for the disk
+VACUUMED_IN_MEMORY = 32_000_000
 # sqlite3's words, our error, and the way out.
 _FAILURES: tuple[tuple[str, type[StoreError], str], ...] = (
     ("readonly|unable to open", ReadOnly,
@@ -3312,6 +3329,24 @@ class Store:
                 yield
 
     @contextmanager
+    def step(self) -> Iterator[None]:
+        """A part of a write transaction that is undone by itself where it fails."""
+        before = self._con.total_changes
+        self.run("SAVEPOINT step")
+        try:
+            yield
+        except BaseException:
+            if self._con.in_transaction:
+                self.run("ROLLBACK TO step")
+                if self._con.total_changes != before:
+                    self._forget_cache()
+                    self._catch_up()
+            raise
+        finally:
+            if self._con.in_transaction:
+                self.run("RELEASE step")
+
+    @contextmanager
     def _patient(self, seconds: float | None) -> Iterator[None]:
         """Wait for a lock at most so long, if any time is given."""
         try:
@@ -3486,7 +3521,14 @@ class Store:
             return False
         emptied = "PRAGMA wal_checkpoint(TRUNCATE)"
         with self._alone(), self._patient(0.25), suppress(sqlite3.OperationalError):
-            return not any(map(self.value, [emptied, *["VACUUM", emptied] * vacuum]))
+            large = vacuum and os.path.getsize(self.path) > VACUUMED_IN_MEMORY
+            try:
+                if large:               # by a file that SQLite unlinks once it is open
+                    self.run("PRAGMA temp_store = FILE")
+                return not any(map(self.value, [emptied, *["VACUUM", emptied] * vacuum]))
+            finally:
+                if large:
+                    self.run("PRAGMA temp_store = MEMORY")
         return False        # what was asked for is done all the same
 
 
@@ -3747,10 +3789,13 @@ def remove(path: str) -> None:
         os.unlink(path)
 
 
+_USES = count(1)
+
+
 @contextmanager
 def unfinished(path: str) -> Iterator[str]:
-    """A name beside a path for what will be put there; nothing stays of it."""
-    part = f"{path}.{os.getpid()}.part"
+    """A name beside a path for what will be put there, of this use alone; nothing stays of it."""
+    part = f"{path}.{next(_USES)}.{os.getpid()}.part"
     try:
         yield part
     finally:
@@ -3769,9 +3814,9 @@ def sweep(*folders: str, of: str = "") -> None:
 
 
 def runs(pid: int) -> bool:
-    """Whether another process runs; on Windows, where to ask would end it, each one does."""
+    """Whether a process runs; on Windows, where to ask would end it, each one does."""
     if pid == os.getpid() or os.name == "nt":
-        return pid != os.getpid()
+        return True
     try:
         os.kill(pid, 0)
     except OSError as error:
@@ -3827,7 +3872,7 @@ def thinned(times: Sequence[float], keep: int) -> list[int]:
     """
     stay, first = list(range(len(times))), int(keep > 1)
     while len(stay) > keep > 0:
-        gaps = [(times[b] - times[a]) / (1 + times[-1] - times[a])
+        gaps = [(times[b] - times[a]) / (1 + max(0, times[-1] - times[a]))
                 for a, b in zip(stay[first:], stay[first + 1:], strict=False)]
         del stay[first + gaps.index(min(gaps))]
     return sorted({*range(len(times))}.difference(stay))
@@ -4101,9 +4146,9 @@ class TraceStore(Store):
 
     def head(self, ident: int, known: dict[int, int] | None = None) -> int:
         """The current version at the end of a chain of supersessions; `known` is a cache."""
-        known, passed = {} if known is None else known, []
+        known, passed = {} if known is None else known, dict[int, None]()
         while ident not in known and ident not in passed:
-            passed.append(ident)
+            passed[ident] = None
             ident = self.value("SELECT superseded_by FROM traces WHERE id = ?", ident) or ident
         ident = known.get(ident, ident)
         known.update(dict.fromkeys(passed, ident))
@@ -4317,11 +4362,15 @@ def _origin(common: str) -> str:
 def _normal_remote(url: str) -> str:
     """host/path of a remote.
 
-    >>> _normal_remote("git@Host.example:a/b.git") == _normal_remote("https://host.example/a/b")
-    True
+    >>> {*map(_normal_remote, ("git@Host.example:a/b.git", "https://host.example/a/b",
+    ...     "host.example:a/b", "ssh://git@host.example:22/a/b/"))}
+    {'host.example/a/b'}
     """
-    url = re.sub(r"^[a-z+]+://", "", url.strip(), flags=re.I)
-    url = re.sub(r"^[^/]*@", "", url).replace(":", "/", 1) if "@" in url.split("/")[0] else url
+    url, named = re.subn(r"^[a-z+]+://", "", url.strip(), flags=re.I)
+    url, user = re.subn(r"^[^/]*@", "", url)
+    url = re.sub(r"^([^/:]+):(?:22|80|443)(?=/)", r"\1", url) if named else url
+    if user or not named:               # host:path; C: is none
+        url = re.sub(r"^([^/:]{2,}):/?", r"\1/", url)
     host, _, path = url.partition("/")
     return f"{host.lower()}/{path.strip('/').removesuffix('.git').lower()}"
 
@@ -4440,6 +4489,8 @@ class _Brain:
 
     def note(self, at: float, op: str, scope_id: int | None, data: dict[str, object]) -> None:
         """Keep a journal entry for the next write; 64 are written if that needs no wait."""
+        if self.store.read_only:
+            return
         self._waiting.append((at, op, scope_id, data, self.store.seen, self.store.epoch))
         if len(self._waiting) >= 64:
             self.flush(timeout_s=0.0)
@@ -4525,7 +4576,6 @@ def named_by(value: object, name: str, most: int = 2_000) -> str:
 
 def brain_folder(path: str, namespace: str | None) -> str:
     """The folder of a brain; a namespace is a folder of its own that no name can leave."""
-    _require(path != "", "path='' is empty; give the folder of a store, like ~/.realmemory")
     try:
         path = os.path.abspath(os.path.expanduser(path))
     except OSError as error:
@@ -4642,7 +4692,9 @@ def _source(given: Mapping[str, object]) -> dict[str, str | None]:
     """Who said a text and where, by name."""
     named: dict[str, str | None] = dict.fromkeys(("speaker", "session_id", "turn_id", "source_url"))
     for name, value in given.items():
-        _require(name in named, f"{name}={_shown(value)}; there are {', '.join(named)}")
+        _require(name in named, f"there is no argument {name}={_shown(value)}; there are text, "
+                 f"kind, scope, when, key, tags, origin, {', '.join(named)}, related_ids, "
+                 "force_new, meta")
         named[name] = None if value is None else named_by(value, name) or None
     return named
 
@@ -4662,19 +4714,21 @@ CITED_BYTES = 10_000_000  # larger files are not looked at
 MOVES_TRIED = 32  # places, the nearest, that begin like the cited lines: many lines are "}"
 
 
-@lru_cache(maxsize=64)
-def _lines_at(path: str, size: int, *_state: int) -> list[str]:
+@lru_cache(maxsize=1)       # of 10 MB the lines take five times that
+def _lines_at(path: str, size: int, *_stamp: int) -> list[str]:
+    """The lines of a file.  One that says it is empty is not opened: it may be endless."""
+    if not size:
+        return []
     with open(path, encoding="utf-8-sig", errors="replace") as file:
         return [line.rstrip() for line in file.read(size).removesuffix("\n").split("\n")]
 
 
-def _lines_of(path: str) -> list[str] | None:
-    """The lines of a regular file.  One that says it is empty is not opened: it may be endless."""
+def _stamp_of(path: str) -> tuple[int, ...] | None:
+    """The size of a regular file, and what is another one once it was changed."""
     with suppress(OSError, ValueError):
         now = os.stat(path)     # who restores the time of an edit can't restore ctime
         if now.st_mode & 0o170000 == 0o100000 and now.st_size <= CITED_BYTES:
-            return _lines_at(path, now.st_size, now.st_mtime_ns, now.st_ctime_ns,
-                             now.st_ino) if now.st_size else []
+            return now.st_size, now.st_mtime_ns, now.st_ctime_ns, now.st_ino
     return None
 
 
@@ -4700,9 +4754,11 @@ def cited_file(source: str) -> tuple[str, str | None]:
     except OSError:                     # the working directory is gone: no path leads from it
         return source, None
     span = f"#L{first}-L{last or first}" if first else ""
-    cited = lines = _lines_of(path)
-    if lines and first:
-        cited = lines[int(first) - 1:int(last or first)] if int(first) else []
+    cited, stamp = list[str](), _stamp_of(path)
+    with suppress(OSError):
+        cited = _lines_at(path, *stamp) if stamp else []
+    if cited and first:
+        cited = cited[int(first) - 1:int(last or first)] if int(first) else []
     return f"file:{path}{span}", _span_hash(cited) if cited else None
 
 
@@ -4712,9 +4768,16 @@ def file_state(source: str, known: str | None) -> str:
     match = _FILE.fullmatch(source)
     if match is None or known is None:
         return "unchecked"
-    lines = _lines_of(match[1])
-    if lines is None:
-        return "gone"
+    with suppress(OSError):
+        if stamp := _stamp_of(match[1]):
+            return _state_at(source, known, *stamp)
+    return "gone"
+
+
+@lru_cache(maxsize=4_096)       # to hash 10 MB takes .04 s
+def _state_at(source: str, known: str, *stamp: int) -> str:
+    match = _FILE.fullmatch(source)
+    lines = _lines_at(match[1], *stamp)
     first, last = (int(match[2]) - 1, int(match[3])) if match[2] else (0, len(lines))
     if _span_hash(lines[first:last]) == known:
         return "fresh"
@@ -5590,8 +5653,11 @@ def _recalled(brain: _Brain, query: str, *, k: int, scope: str | None, all_scope
     _whole(k, "k", 1_000)
     _whole(1 if budget_chars is None else budget_chars, "budget_chars", 10**9)
     number_in(0.0 if min_confidence is None else min_confidence, "min_confidence", 0.0, 1.0)
+    asked = filters.get("start"), filters.get("end")
     filters |= {name: epoch(filters[name], name) for name in ("as_of", "start", "end")
                 if filters.get(name) is not None}
+    _require(None in asked or filters["start"] <= filters["end"], f"start={_shown(asked[0])} is "
+             f"after end={_shown(asked[1])}, so nothing lies between: swap them")
     started = time.perf_counter()
     with brain.store.reading():
         scopes = brain.store.visible(scope, all_scopes)
@@ -5615,7 +5681,7 @@ def _recalled(brain: _Brain, query: str, *, k: int, scope: str | None, all_scope
     reason += f"; keyword mode: {brain.turned_off}" if brain.turned_off else ""
     ms = round((time.perf_counter() - started) * 1000, 3)
     brain.note(work.now, "recall", None if all_scopes or not scopes else scopes[0], {
-        "cue": clean(work.cue.text[:500]), "ids": [i.memory_id for i in items], "ms": ms,
+        "cue": clean(cut_clean(work.cue.text, 500)), "ids": [i.memory_id for i in items], "ms": ms,
         "confidences": [i.confidence for i in items], "abstained": not items})
     return RecallPacket(query, tuple(items), tuple(context), not items, ms, reason, tuple(refused))
 
@@ -5665,9 +5731,10 @@ def _within(items: Sequence[Item], budget: int | None) -> list[Item]:
 
 # === 20. Revising, rewarding, forgetting ==========================================================
 
-def planned(brain: _Brain, draft: Draft) -> bool:
-    """Whether a text holds only in days to come, so that it can't stand for what holds now."""
-    return draft.when is not None and draft.when > brain.clock() + DAY_S    # in any time zone
+def planned(brain: _Brain, row: sqlite3.Row, draft: Draft) -> bool:
+    """Whether a text holds only in days to come, and so can't stand for one that holds now."""
+    tomorrow = brain.clock() + DAY_S    # in any time zone
+    return draft.when is not None and valid_from(row) <= tomorrow < draft.when
 
 
 # What stays is found beside the new text, too; what may contradict the old one says nothing of it.
@@ -5676,19 +5743,25 @@ _SQL_HEIR_LINKS = """INSERT OR IGNORE INTO links SELECT iif(src = :old, :new, sr
     AND :new NOT IN (src, dst) AND kind NOT IN ('update', 'contradiction')"""
 
 
+def _may_replace(brain: _Brain, row: sqlite3.Row, draft: Draft) -> None:
+    """Raises InvalidInput where a text can't stand for what a trace says now."""
+    old_id = row["id"]
+    _require(draft.origin in TRUSTED or row["origin"] not in TRUSTED, f"text of origin "
+             f"{draft.origin!r} may not replace what {row['origin']!r} said in #{old_id}; remember "
+             "it instead, without a key")
+    _require(not planned(brain, row, draft), f"when={day_of(draft.when or 0)} is to come and "
+             f"#{old_id} holds until then; remember what will hold as a text of its own, without a "
+             f"key and with its day in words, and revise #{old_id} on that day")
+
+
 def _revise(brain: _Brain, row: sqlite3.Row, draft: Draft) -> WriteResult:
     store, old_id, scope, now = brain.store, row["id"], row["scope_id"], brain.clock()
     if draft.text == row["text"]:
         return known_as(old_id, f"#{old_id} says just this: nothing to revise")
-    _require(draft.origin in TRUSTED or row["origin"] not in TRUSTED, f"text of origin "
-             f"{draft.origin!r} may not replace what {row['origin']!r} said in #{old_id}; remember "
-             "it instead, without a key")
+    _may_replace(brain, row, draft)
     _require(draft.when is None or draft.when >= valid_from(row), f"when={day_of(draft.when or 0)} "
              f"is before #{old_id} became true ({day_of(valid_from(row))}); remember what held "
              "earlier as a text of its own, without a key")
-    _require(not planned(brain, draft), f"when={day_of(draft.when or 0)} is to come and #{old_id} "
-             "holds until then; remember what will hold as a text of its own, without a key and "
-             f"with its day in words, and revise #{old_id} on that day")
     notice = f"supersedes #{old_id}"
     for near in neighbours(brain, draft, scope):
         new_id = near.row["id"]
@@ -5714,13 +5787,29 @@ def _revise(brain: _Brain, row: sqlite3.Row, draft: Draft) -> WriteResult:
     return WriteResult(new_id, decision.action == "create", decision)
 
 
+def _amended(brain: _Brain, row: sqlite3.Row, draft: Draft) -> WriteResult:
+    """Give a trace that says just this another kind, or the day when it became true."""
+    store, ident, now = brain.store, row["id"], brain.clock()
+    day = row["valid_from"] if draft.when is None else draft.when
+    if (draft.kind, day) == (row["kind"], row["valid_from"]):
+        return _revise(brain, row, draft)
+    _may_replace(brain, row, draft)
+    store.drop_traces({ident: row})     # it is found by its day, too
+    store.change(ident, kind=draft.kind, valid_from=day, updated_at=now)
+    store.add_pointers(now, "reindex", row["scope_id"], ident,
+                       store.pointers_of(store.traces([ident])[ident]))
+    return known_as(ident, f"#{ident} is of kind {draft.kind} and true since "
+                    f"{day_of(valid_from(row) if day is None else day)} now")
+
+
 def keyed(brain: _Brain, draft: Draft, *, heard: bool = False) -> WriteResult:
     """Write a draft; what stands under its key, if it has one, is superseded: what a user said only
     by a user, by what was `heard` of users alone, or by `revise`."""
     row = under_key(brain.store, brain.store.scope_id(draft.scope, create=True), draft.key)
     if row is None:
         return place(brain, draft)
-    if draft.text == row["text"] and not _kept_apart(draft, row["scope_id"], row):
+    if draft.text == row["text"] and not _kept_apart(
+            draft._replace(when=None), row["scope_id"], row):   # a slot holds on another day, too
         result = known_as(row["id"], "said again under its key")
         reinforce(brain, row, draft, result.decision)
         return result
@@ -5816,6 +5905,7 @@ class Forgotten(Record):
     blocks: tuple[str, ...] = ()
     memory_ids: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()  # what was spared or could not be done, why, and the way on
+    rewritten: tuple[str, ...] = ()  # copies that held it
 
 
 # Of the traces :ids.  Cues: those that returned one (see `_learn`), and those that tell of one.
@@ -5895,6 +5985,7 @@ FORGOTTEN = "[forgotten]"  # in place of the text where a tool's call or result 
 
 
 QUOTED_WORDS = 12  # in a row: a quote of a text that has more
+AKIN_HELD = 10  # traces that may hold the rarest term of what tells of a text in other words
 _ESCAPED = Regex(r"\\(?:u([0-9a-fA-F]{4})|[nrt])")  # as JSON has it
 _QUOTABLE = Regex(f"{_RUN.source[1:-2]}|(?:(?!{_RUN.source[1:-2]})(?!_){_W})+")  # a word or sign
 _QUOTABLE_ASCII = Regex(r"[^\W_]+")    # the same of ASCII, five times as fast
@@ -5995,6 +6086,29 @@ class _Quotes:
         return [self.without(part) for part in value] if isinstance(value, list) else value
 
 
+_Runs = set[tuple[str, ...]]
+
+
+def _runs(texts: Iterable[str]) -> _Runs:
+    """What tells of texts in other words: their number-like terms, three content words in a row."""
+    runs = _Runs()
+    for text in texts:
+        told = [word for word in content(text) if word not in STOP]
+        runs |= {(word,) for word in told if len(word) > 3 and re.search(r"\d", word)}
+        runs.update(zip(told, told[1:], told[2:], strict=False))
+    return runs
+
+
+def _akin(store: TraceStore, runs: _Runs, holders: Mapping[int, set[int]]) -> list[sqlite3.Row]:
+    """The traces that hold one of some runs, of whose terms few hold one."""
+    near = set[int]()
+    for run in runs:
+        rarest = min((holders.get(unit_of(word), ()) for word in run), key=len)
+        near.update(rarest if len(rarest) <= AKIN_HELD else ())
+    return [row for row in store.traces(near).values()
+            if not runs.isdisjoint(_runs(store.wordings(row)))]
+
+
 def _near(said: _Quotes, holders: Mapping[int, set[int]], own: set[int]
           ) -> tuple[set[int], bool]:
     """Ids of the traces that hold most of the rarest terms of a quote; whether others may hold one
@@ -6082,13 +6196,15 @@ def _quotes(texts: Iterable[str], sought: Iterable[str] = ()) -> _Quotes:
 
 
 def _holding(brain: _Brain, rows: Mapping[int, sqlite3.Row], every: _Quotes, quoted: _Quotes,
-             scopes: Iterable[int], holders: Mapping[int, set[int]], own: set[int]) -> tuple[
+             scopes: Iterable[int], holders: Mapping[int, set[int]], own: set[int],
+             runs: _Runs) -> tuple[
         dict[int, tuple[sqlite3.Row, str, str | None]], list[int], dict[int, list[str]], list[int],
         int]:
     """Where texts stand beside their traces: {id: (row, text and meta without them)} of what tools
     were told and answered and of turns' meta, but for a tool's own text, which one that says it
     again does not quote; ids; {id: label, and value, description, metadata without them} of blocks
-    that say it; ids of edits that did; how many traces of other projects do."""
+    that say it, or hold one of the `runs`; ids of edits that did; how many traces of other
+    projects do."""
     store, copies, telling = brain.store, dict[int, tuple[sqlite3.Row, str, str | None]](), []
     logs, elsewhere = {row[0] for row in store.rows(SQL_LOGS)}, 0
     owners = {row[0] for row in store.rows(
@@ -6115,9 +6231,11 @@ def _holding(brain: _Brain, rows: Mapping[int, sqlite3.Row], every: _Quotes, quo
             telling += [other["id"]] * (other["scope_id"] in family)
     telling += [row[0] for row in store.run(_KINDRED, ids=to_json([*rows]),
                                             family=to_json([*family]))]
+    telling += [row["id"] for row in _akin(store, runs, holders) if row["scope_id"] in family]
     blocks = {ident: [label, *map(every.without, about)] for ident, label, *about in store.rows(
         f"SELECT id, label, value, description, metadata FROM blocks WHERE scope_id {SQL_IN} "
-        "ORDER BY label", to_json([*owners])) if any(map(every.within, (label, *about)))}
+        "ORDER BY label", to_json([*owners])) if any(map(every.within, (label, *about)))
+        or not runs.isdisjoint(_runs(about))}
     edits = [ident for ident, before in store.rows("SELECT id, before FROM block_edits")
              if every.within(before)]
     return copies, telling, blocks, edits, elsewhere
@@ -6215,7 +6333,8 @@ def forget_traces(brain: _Brain, rows: Mapping[int, sqlite3.Row], sought: Sequen
     spoken = [ident for ident, row in rows.items() if not _is_tools(row)]
     copies, telling, blocks, edits, elsewhere = _holding(
         brain, rows, every, every if len(spoken) == len(rows) else _quotes(
-            chain.from_iterable(texts[ident] for ident in spoken), sought), scopes, holders, own)
+            chain.from_iterable(texts[ident] for ident in spoken), sought), scopes, holders, own,
+        _Runs() if cut else _runs([*chain.from_iterable(texts.values()), *sought]))
     store.run_many("UPDATE blocks SET value = ?, description = ?, metadata = ? WHERE id = ?", [
         (*about, ident) for ident, (_, *about) in blocks.items() if cut])
     labels = [label for label, *_ in blocks.values() if not cut or every.within(label)]
@@ -6491,11 +6610,11 @@ def _taken_in(brain: _Brain, draft: Draft, heard: bool, before: dict[int, list[o
         and verdict.relation in ("update", "contradiction") and not n.row["key"]
         and (n.row["scope_id"], n.row["kind"]) == (scope, draft.kind)
         and OVERHEARD in json.loads(n.row["tags"] or "[]")), None)
-    if old and (old["origin"] == "user" and not heard or planned(brain, draft)):
+    if old and (old["origin"] == "user" and not heard or planned(brain, old, draft)):
         old, draft = None, draft._replace(key=None)     # it stands beside it
     for row in [*(n.row for n in near), *filter(None, [old])]:
         before.setdefault(row["id"], [row[name] for name in _KEPT])
-    with suppress(InvalidInput):
+    with suppress(InvalidInput, NotFound), store.step():
         result = keyed(brain, draft, heard=heard) if (
             draft.key or not old or draft.quarantine) else _revise(brain, old, draft)
         return [result.memory_id] * result.created
@@ -6525,11 +6644,17 @@ def _learnt(brain: _Brain, drafts: Sequence[tuple[Draft, bool]]) -> dict[str, li
             "SELECT trace_id, max(id) FROM variants WHERE id > ? GROUP BY 1", wording)]}
 
 
+_SQL_PROVEN = f"""SELECT id FROM traces t WHERE kind = 'episodic' AND valid_to IS NULL
+    AND quarantined = 0 AND reinforcements > 0 AND reinforcements >= ? AND contexts >= ?
+    AND origin {SQL_IN} AND NOT EXISTS(SELECT 1 FROM images i JOIN sleeps s ON s.id = sleep_id
+    WHERE act = 'promoted' AND row_key = CAST(t.id AS TEXT)
+    AND undone_at >= coalesce(reinforced_at, 0))"""     # undone by hand, and not said again since
+
+
 def _sleep(brain: _Brain, learnt: Mapping[str, list[_Change]]) -> Dream:
     store, config, now = brain.store, brain.config, brain.clock()
     proven = store.rows(
-        "SELECT id FROM traces WHERE kind = 'episodic' AND valid_to IS NULL AND quarantined = 0 "
-        "AND reinforcements > 0 AND reinforcements >= ? AND contexts >= ? AND origin " + SQL_IN,
+        _SQL_PROVEN,
         config.promote_reinforcements, config.promote_contexts, to_json(TRUSTED))
     acts: dict[str, list[_Change]] = {
         **learnt, **_link_changes(brain, now), "promoted": [
@@ -6542,7 +6667,8 @@ def _sleep(brain: _Brain, learnt: Mapping[str, list[_Change]]) -> Dream:
     counts = {act: len(changes) for act, changes in acts.items()} | {"folded": store.fold()} | kept
     store.hear(HEARD_AT_ONCE)
     store.keep_background()
-    store.run("DELETE FROM images WHERE sleep_id <= ?", sleep_id - IMAGES_KEPT)
+    store.run("DELETE FROM images WHERE sleep_id <= ? AND NOT (act = 'promoted' AND sleep_id IN "
+              "(SELECT id FROM sleeps WHERE undone_at NOT NULL))", sleep_id - IMAGES_KEPT)
     store.run(_STALE_CONTEXTS, now - CONTEXT_KEPT_S)
     store.run("DELETE FROM events WHERE seq <= (SELECT max(seq) FROM events) - ? "
               "AND pointers IS NULL AND op <> 'forget'", config.journal_keep)
@@ -6658,9 +6784,11 @@ _SEEN = f"""SELECT i.act, i.after, a.id, a.text, b.id, b.text FROM images i
 
 def _dreams(brain: _Brain, scopes: Sequence[int], limit: int) -> list[Dream]:
     """The dream log as seen from some scopes; merges in others are left out."""
-    asked, dreams = to_json(scopes), []
+    asked, dreams = to_json(scopes), list[Dream]()
     for ident, at, what, kept, undone in brain.store.rows(
-            "SELECT id, at, what, counts, undone_at FROM sleeps ORDER BY id DESC LIMIT ?", limit):
+            "SELECT id, at, what, counts, undone_at FROM sleeps ORDER BY id DESC"):
+        if len(dreams) == limit:
+            break
         seen, words = brain.store.rows(_SEEN, asked, asked, ident), []
         counts = {act: sum(image["act"] == act for image in seen)
                   for act in _ACTS if (act == "merged") == (what == "merge")}
@@ -6688,6 +6816,11 @@ def note_line(row: sqlite3.Row, room: int, most: int = 160) -> str:
     label += f" from {row['origin']}" * (row["origin"] not in TRUSTED)
     line = f"- #{row['id']} {day_of(row['updated_at'] or row['created_at'])} {label}: "
     return line + one_line(row["text"], max(24, min(most, room - len(line) - 1)))
+
+
+COUNTED = 2_000  # further memories, not to read a large index for one number
+_LIVE_COUNT = """SELECT count(*) FROM (SELECT 1 FROM traces INDEXED BY traces_brief
+    WHERE scope_id = ? AND valid_to IS NULL AND quarantined = 0 LIMIT ?)"""
 
 
 def _brief(brain: _Brain, scope: str | None, limit: int) -> str:
@@ -6722,8 +6855,10 @@ def _brief(brain: _Brain, scope: str | None, limit: int) -> str:
         if room < 0:
             break
         lines.append(line)
-    more = sum(store.trace_counts(scopes).values()) - len(lines) + 1
-    text = "\n".join([*lines, *[f"({more} more: recall by words or #id)"] * bool(more), tail])
+    live = [store.value(_LIVE_COUNT, one, COUNTED) for one in scopes]
+    more, least = sum(live) - len(lines) + 1, "at least " * (max(live) == COUNTED)
+    left = [f"({least}{more} more: recall by words or #id)"] * bool(more)
+    text = "\n".join([*lines, *left, tail])
     return text if chosen and len(text) <= limit else ""
 
 
@@ -6743,8 +6878,8 @@ _TABLES = {  # of the report: title, how a row reads, the SQL of its rows in vis
         AND data IS NOT NULL AND scope_id {SQL_IN} GROUP BY 1, 2"""),
     "reinforced": ("Most reinforced", _TRACE_LINE,
                    _LIVE + " AND reinforcements > 0 ORDER BY reinforcements DESC LIMIT 5"),
-    "fading": ("Fading", _TRACE_LINE,
-               _LIVE + " ORDER BY strength, coalesce(reinforced_at, created_at) LIMIT 5")}
+    "fading": ("Fading", _TRACE_LINE, _LIVE.replace("*", "id, kind, scope_id, strength, pinned, "
+               "reinforced_at, created_at") + " AND pinned = 0 ORDER BY id")}     # all: few columns
 _FIGURES = f"""SELECT *, round(1.0 * writes / recalls, 2) AS writes_per_recall,
     round(1.0 * reflects / recalls, 3) AS reflect_per_recall,
     (SELECT round(avg(shown = 0), 3) FROM traces WHERE scope_id {SQL_IN}) AS never_recalled_share,
@@ -6762,11 +6897,14 @@ _FIGURES = f"""SELECT *, round(1.0 * writes / recalls, 2) AS writes_per_recall,
 def _report(brain: _Brain, scopes: Sequence[int]) -> dict[str, Any]:
     store, asked = brain.store, to_json(scopes)
     tables: dict[str, Any] = {key: store.rows(sql, asked) for key, (_, _, sql) in _TABLES.items()}
+    kept_now = _retained(brain, tables["fading"])
+    tables["fading"] = store.traces([row["id"] for row in nsmallest(
+        5, kept_now, key=kept_now.__getitem__)]).values()
     for key, rows in tables.items():
         tables[key] = [dict(row) for row in rows] if key not in ("reinforced", "fading") else [
             {"id": row["id"], "retention": round(kept, 2), "reinforcements": row["reinforcements"],
              "text": one_line(row["text"][:800], 200)}
-            for row, kept in _retained(brain, rows).items()]
+            for row, kept in _retained(brain, [*rows]).items()]
     figures = dict(store.rows(_FIGURES, *[asked] * 3)[0])
     times = [row[0] for row in store.rows(
         "SELECT json_extract(data, '$.ms') FROM events WHERE op = 'recall' AND data IS NOT NULL "
@@ -7135,17 +7273,37 @@ class Hippocampus(_Brain):
 
     def remember_many(self, items: Iterable[str | Mapping[str, Any]]) -> list[WriteResult]:
         """`remember` each text or mapping of its arguments, a hundred (with a model one) to a
-        transaction; those before an error stay."""
+        transaction; those before one that is refused stay."""
         given, results = listed(items, "items"), list[WriteResult]()
         step = 1 if self.model() else 100  # a model reads what was said before
         for start in range(0, len(given), step):
-            drafts = []
-            for item in given[start:start + step]:
-                _require(isinstance(item, (str, Mapping)),
-                         f"remember_many: {_shown(item)} is neither a text nor a mapping")
-                drafts.append(draft_of(self, **({"text": item} if isinstance(item, str) else item)))
-            with self.writing():
-                results += [keyed(self, draft) for draft in drafts]
+            drafts = list[Draft]()
+            try:
+                for n, item in enumerate(given[start:start + step], start):
+                    _require(isinstance(item, (str, Mapping)), f"remember_many: items[{n}], "
+                             f"{_shown(item)}, is neither a text nor a mapping")
+                    try:
+                        drafts.append(draft_of(self, **(
+                            {"text": item} if isinstance(item, str) else item)))
+                    except InvalidInput as error:
+                        raise InvalidInput(f"items[{n}]: {error}") from None
+            finally:
+                results += self._remembered(drafts)
+        return results
+
+    def _remembered(self, drafts: Sequence[Draft]) -> list[WriteResult]:
+        """Write drafts up to one that is refused, which is then said."""
+        results, refusal = list[WriteResult](), None
+        with self.writing():
+            for draft in drafts:
+                try:
+                    with self.store.step():
+                        results.append(keyed(self, draft))
+                except (InvalidInput, NotFound) as error:
+                    refusal = error
+                    break
+        if refusal:
+            raise refusal
         return results
 
     def revise(self, old_id: int, new_text: str, *, kind: str | None = None,
@@ -7167,7 +7325,7 @@ class Hippocampus(_Brain):
                 quarantine=doubt, notes=(*draft.notes, *notes))
             _require(not draft.quarantine, f"revise: the new text is {draft.quarantine} and may "
                      "not replace a trace; remember it instead, marked as untrusted")
-            result = _revise(self, row, draft)
+            result = (_amended if draft.text == row["text"] else _revise)(self, row, draft)
         if row["id"] != asked:
             reason = f"#{asked} was superseded already; {result.decision.reason}"
             result = result._replace(decision=result.decision._replace(reason=reason))
@@ -7223,9 +7381,10 @@ class Hippocampus(_Brain):
             gone = {row[0] for row in self.store.rows(SQL_FORGOTTEN)} - {*self.store.traces(ids)}
         return tuple(ident for ident in ids if ident not in gone)
 
-    def _forget_in_copies(self, what: Selection | None) -> dict[str, str]:
-        """Rewrite copies without what is selected or was ever forgotten; why not, by path."""
-        store, failed = self.store, dict[str, str]()
+    def _forget_in_copies(self, what: Selection | None) -> tuple[list[str], dict[str, str]]:
+        """Rewrite copies without what is selected or was ever forgotten: those that were, and why
+        others were not, by path."""
+        store, done, failed = self.store, list[str](), dict[str, str]()
         with store.reading():
             kept = {row[0] for row in store.rows("SELECT uid FROM traces")}
             uids = {row[0] for row in store.rows("SELECT value FROM events, json_each(data, "
@@ -7234,6 +7393,7 @@ class Hippocampus(_Brain):
             try:
                 with unfinished(path) as part:
                     gone = self._rewritten(path, part, what, uids, kept)
+                done += [path] * any(gone.removed.values())
                 if gone.blocks:
                     failed[path] = f"in the name of {', '.join(gone.blocks)}"
             except (RealMemoryError, OSError, *UNREADABLE) as error:
@@ -7241,7 +7401,7 @@ class Hippocampus(_Brain):
                     store.folder, "forget --backups --yes") + ", or delete that file"
         if os.path.isdir(store.replicated):
             failed[store.replicated] = "Litestream's own copy: let it make a new one"
-        return failed
+        return done, failed
 
     def _rewritten(self, path: str, part: str, what: Selection | None, uids: Collection[int],
                    kept: Collection[int]) -> Forgotten:
@@ -7279,9 +7439,9 @@ class Hippocampus(_Brain):
         gone = gone._replace(wal="erased" if done else "pending", notes=notes, backups=(
             *kept_copies(store.folder), *filter(os.path.isdir, [store.replicated])))
         if backups:
-            failed = self._forget_in_copies(what)
-            gone = gone._replace(backups=tuple(failed), notes=gone.notes + tuple(
-                f"{path!r} still holds it: {why}" for path, why in failed.items()))
+            rewritten, failed = self._forget_in_copies(what)
+            gone = gone._replace(rewritten=(*rewritten,), backups=(*failed,), notes=(
+                *gone.notes, *(f"{path!r} still holds it: {why}" for path, why in failed.items())))
         with suppress(EmbedderMismatch):
             if blind and (model := self.model()):
                 self._embed_missing(model, among=blind)
@@ -7768,6 +7928,13 @@ def _cmd_recall(desk: Desk, given: Mapping[str, Any]) -> Answer:
     why = bool(given.get("why"))
     packet = desk.hippo.recall(query, scope=desk.scope(project), explain=why, **_named(
         given, "k all_scopes kind tags include_superseded as_of min_confidence"))
+    # `k` is of all that is shown; beside a sure answer no faint association is.
+    floor = desk.hippo.config.abstain_below * (given.get("min_confidence") is None)
+    sure = any(item.confidence >= floor for item in packet.items)
+    items, beside = ([item for item in some if item.source != "associated" or not sure
+                      or item.confidence >= floor / 3] for some in (packet.items, packet.context))
+    packet = packet._replace(items=(*items,), context=(
+        *beside[:max(0, (given.get("k") or 5) - len(items))],))
     return Answer(packet, packet_text(packet, why=why))
 
 
@@ -7835,12 +8002,16 @@ _ROLE_OF = {"user": "user", "agent": "assistant", "tool": "tool"}
 CORE_SHARE = 0.6                    # of the cap for blocks and rules: the question needs the rest
 PAGE_SHARE, RULES_SHARE, SUMMARY_SHARE = 0.25, 0.15, 0.1    # shares of the cap, each at most
 EVICT_TO = 0.7                      # share of the cap that is left when it was passed
-EDITS_KEPT = 100                    # of a block or file: each holds its whole earlier text
+# Of a block or file: each edit holds its whole earlier text; the last one stays always.
+EDITS_KEPT, EDITS_CHARS = 100, 10_000_000
 _SAVE_BLOCK = """INSERT INTO blocks VALUES(NULL, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
     value = excluded.value, description = excluded.description, "limit" = excluded."limit",
     read_only = excluded.read_only, metadata = excluded.metadata"""
 _EDITS = """FROM block_edits WHERE block_id = (
     SELECT id FROM blocks WHERE scope_id = ? AND label = ?)"""
+_THIN_EDITS = f"""DELETE {_EDITS} AND id NOT IN (SELECT id FROM (
+    SELECT id, row_number() OVER newest AS n, sum(length(before)) OVER newest AS chars {_EDITS}
+    WINDOW newest AS (ORDER BY id DESC)) WHERE n = 1 OR n <= ? AND chars <= ?)"""
 _BLOCK_IDS = f"SELECT id FROM blocks WHERE scope_id = ? AND label {SQL_IN}"
 _BLOCK = """SELECT label, value, description, "limit", read_only, metadata, s.name AS scope, b.id
     FROM blocks b JOIN scopes s ON s.id = b.scope_id
@@ -8053,8 +8224,7 @@ class CoreMemory:
         if kept and old and old.value != block.value:
             store.run("INSERT INTO block_edits(block_id, at, before) SELECT id, ?, ? FROM blocks "
                       "WHERE scope_id = ? AND label = ?", now, old.value, scope, block.label)
-            store.run(f"DELETE {_EDITS} AND id NOT IN (SELECT id {_EDITS} ORDER BY id DESC "
-                      "LIMIT ?)", *[scope, block.label] * 2, EDITS_KEPT)
+            store.run(_THIN_EDITS, *[scope, block.label] * 2, EDITS_KEPT, EDITS_CHARS)
         if old is None or len(block.value) >= len(old.value):
             self.fits()
         store.event(now, "core", scope, None, {"label": block.label})
@@ -8179,8 +8349,7 @@ class MainContext:
         self.session_id = named if named.strip() else hippo.session_id or os.urandom(6).hex()
         self.cap, self.max_messages = max_main_context_tokens, max_messages or math.inf
         self._count, self._summariser = count_tokens, summariser
-        self._room = min(self.cap * CORE_SHARE,     # for blocks and rules: a short turn has room
-                         self.cap * (1 - SUMMARY_SHARE) - self._count(" word" * 50))
+        self._room = self._room_of(self.cap)
         self._unsaved: list[int] = []           # read, and not yet in the ledger
         self.kept = True                        # its state, in the store
         self._drop()
@@ -8390,12 +8559,25 @@ class MainContext:
     def _core_fits(self, *, rules: bool = True) -> None:
         """Raises InvalidInput where blocks (and rules) are larger than their share of the cap."""
         held = self._rules(self.cap * RULES_SHARE) if rules else []
-        over = self._taken(self.core.text(), *held) - self._room
-        if 0 < over < math.inf:
+        taken = self._taken(self.core.text(), *held)
+        if 0 < (over := taken - self._room) < math.inf:
+            cap = int(max(taken / CORE_SHARE, (taken + self._short()) / (1 - SUMMARY_SHARE)))
+            while self._room_of(cap) < taken:
+                cap += 1
+                taken = self._taken(self.core.text(), *(
+                    self._rules(cap * RULES_SHARE) if held else []))
             raise InvalidInput(
                 f"core memory {'with its rules' if held else 'alone'} is {math.ceil(over):,} "
                 f"tokens over the {max(0, int(self._room)):,} that it may take of the main "
-                f"context's {self.cap:,}; shorten a block or raise the cap")
+                f"context's {self.cap:,}; shorten a block (CoreMemory(hippo, {self.scope!r})"
+                f".replace does it without a context) or raise the cap: {cap:,} will do")
+
+    def _room_of(self, cap: int) -> float:
+        """Tokens for blocks and rules under a cap: a short turn has room."""
+        return min(cap * CORE_SHARE, cap * (1 - SUMMARY_SHARE) - self._short())
+
+    def _short(self) -> int:
+        return self._count(" word" * 50)
 
     def tail(self) -> str:
         """The rest but for the turns: what lies outside, the summary, the pages."""
@@ -8875,14 +9057,25 @@ def _cmd_forget(desk: Desk, given: Mapping[str, Any]) -> Answer:
     if asked:
         return asked._replace(data={**asked.data, **would._asdict()})
     gone = desk.hippo.forget(ids, **which)
-    what = ", ".join(f"#{ident}" for ident in gone.memory_ids) or "what was selected"
-    kept = f"; copies that still hold it: {', '.join(gone.backups)}" if gone.backups else ""
-    kept += " (add --backups to rewrite them)" * bool(gone.backups and not given.get("backups"))
-    left = ", ".join([*(f"#{other}" for other in gone.left), *gone.blocks])
-    kept += (f"; not removed, for it may say the same or come from it: {left}: look at each, and "
-             "forget or edit what tells of it") * bool(left)
-    return Answer(gone, f"{what} is forgotten: {_pairs(gone.removed)}; WAL {gone.wal}{kept}"
-                  + "".join(f"; {note}" for note in gone.notes))
+    n, copies = len(gone.memory_ids), ", ".join(gone.rewritten)
+    told = [f"{_ids(gone.memory_ids) or 'what was selected'} {'are' if n > 1 else 'is'} forgotten: "
+            f"{_pairs(gone.removed)}" if any(gone.removed.values()) else
+            "nothing is left of it in the store", f"WAL {gone.wal}"]
+    if given.get("backups"):
+        told.append(f"copies rewritten: {copies or 'none, for none held it'}")
+    if gone.backups:
+        told.append(f"copies that still hold it: {', '.join(gone.backups)}"
+                    + " (add --backups to rewrite them)" * (not given.get("backups")))
+    if left := ", ".join(filter(None, [_ids(gone.left), *gone.blocks])):
+        told.append(f"not removed, for it may say the same or come from it: {left}: look at each, "
+                    "and forget or edit what tells of it")
+    return Answer(gone, "; ".join([*told, *gone.notes]))
+
+
+def _ids(some: Sequence[int]) -> str:
+    """The first twenty ids of some traces, and how many more there are."""
+    return ", ".join(f"#{ident}" for ident in some[:20]) + (
+        f" and {len(some) - 20:,} more" * (len(some) > 20))
 
 
 TOOLS = (
@@ -8962,7 +9155,8 @@ def checked_arguments(tool: Tool, given: Mapping[str, Any]) -> dict[str, Any]:
             plain = type(value) in (str, float) or type(value) is int and abs(value) < 2**63
             text = (str(value) if plain else "").strip().removeprefix("#")
             _require(plain and (
-                kind == "string" or re.fullmatch(r"[-+]?\d{1,18}(\.\d{1,18})?", text) is not None),
+                kind == "string" or re.fullmatch(
+                    r"[-+]?\d{1,18}(\.\d{1,18})?(e-\d{1,3})?", text) is not None),
                      f"{said}plain {kind.replace('string', 'text')}")
             checked[name] = str(value) if kind == "string" else float(text)
             if kind == "integer":
@@ -9080,7 +9274,7 @@ def run_agent(model: Callable[[list[dict[str, Any]], list[dict[str, Any]]], Any]
     comes back to the model as an error.  A reply without an answer is sent back once, then the run
     stops; an answer that used recalled records and cites none is sent back once, then taken."""
     _require(isinstance(tools, Mapping | None) and all(map(callable, (tools or {}).values())),
-             f"tools={_shown(tools)}: give functions by name")
+             f"tools={_shown(tools)}: give functions by name, as {{\"weather\": weather}}")
     own, used, trace, sent_back = dict(tools or {}), set[int](), list[str](), set[str]()
     _require(callable(model), f"model={_shown(model)} is no function")
     _whole(max_steps, "max_steps", 10**6)
@@ -9093,7 +9287,7 @@ def run_agent(model: Callable[[list[dict[str, Any]], list[dict[str, Any]]], Any]
     for step in range(1, max_steps + 1):
         out = context.usage()["evicted"]
         reply = reply_of(model(context.chat(), listed))
-        context.add("assistant", reply.text[:MAX_TEXT_CHARS], calls=reply.calls,
+        context.add("assistant", cut_clean(reply.text, MAX_TEXT_CHARS), calls=reply.calls,
                     reasoning=reply.reasoning)
         if not reply.calls:
             cited = context.cited(reply.text)
@@ -9210,7 +9404,7 @@ def _called(context: MainContext, own: Mapping[str, Callable[..., Any]],
                 name: value for name, value in given.items() if name != "request_heartbeat"}))
             told = result if isinstance(result, str) else to_json(result)
             more = f"\n[the first of {len(told):,} characters]" * (len(told) > MAX_TEXT_CHARS)
-            return (told[:MAX_TEXT_CHARS - len(more)] + more) or "(empty)", None, []
+            return (cut_clean(told, MAX_TEXT_CHARS - len(more)) + more) or "(empty)", None, []
         _require(name in tools, f"there is no tool {_shown(call['name'])}; answer in plain text, "
                  f"or use {', '.join([*tools, *own])}")
         answer = tools[name].answer(context, checked_arguments(tools[name], given))
@@ -9218,7 +9412,7 @@ def _called(context: MainContext, own: Mapping[str, Callable[..., Any]],
         told = f"error {type(error).__name__}: it does not say why"
         with suppress(Exception):       # its __str__ is the caller's, too
             told = f"error {getattr(error, 'code', type(error).__name__)}: {error}"
-        return told[:MAX_TEXT_CHARS], None, []
+        return cut_clean(told, MAX_TEXT_CHARS), None, []
     if name != "page_in" and not isinstance(answer.data, list):
         return answer.text, None, []
     ids = [*id_list(given["handle"], "handle")] if name == "page_in" else [
@@ -9299,7 +9493,9 @@ def exact_json(value: object) -> str:
         if isinstance(value, Mapping):
             return {exact(str(name)): exact(part, f"{key[-60:]} {name}".strip())
                     for name, part in value.items()}
-        return [exact(part, key) for part in value] if isinstance(value, (list, tuple)) else value
+        if isinstance(value, (list, tuple)):
+            return [exact(part, key) for part in value]
+        return clean(value, key) if isinstance(value, int | float) else value
 
     try:
         return json.dumps(exact(value))
@@ -9595,8 +9791,9 @@ class AgentSession:
         for item in listed(items, "items"):
             _require(isinstance(item, Mapping), f"add_items: {_shown(item)} is no mapping")
             role, text, about = _said_in(item)
-            draft = draft_of(self.hippo, text[:MAX_TEXT_CHARS], logged=True, scope=self.scope,
-                             meta=about, origin=ROLES[role], session_id=self.session_id)
+            draft = draft_of(self.hippo, cut_clean(text, MAX_TEXT_CHARS), logged=True,
+                             scope=self.scope, meta=about, origin=ROLES[role],
+                             session_id=self.session_id)
             drafts.append(draft._replace(meta={**draft.meta, "item": exact_json(item)}))
         with self.hippo.writing():
             said = self.hippo.store.value("SELECT count(*) FROM traces WHERE session_id = ?",
@@ -9675,7 +9872,7 @@ class LangGraphStore:
             texts = _strings(json.loads(value)) or [op.key]
         for path in op.index or ():
             texts += base.get_text_at_path(json.loads(value), base.tokenize_path(path))
-        text = "\n".join(texts)[:MAX_TEXT_CHARS]
+        text = cut_clean("\n".join(texts), MAX_TEXT_CHARS)
         return draft_of(
             self.hippo, text if text.strip() else "(not indexed)", kind="semantic", force_new=True,
             scope=self.scope, tags={_tag(op.namespace[:n]) for n in range(len(op.namespace) + 1)},
@@ -10024,7 +10221,8 @@ def heard(text: str) -> str:
     'Go on'
     """
     text = unframed(str(_INSTEAD.sub("", _unwrapped(text[:MAX_TEXT_CHARS])))).strip()
-    return text if len(text) <= TURN_CHARS else f"{text[:TURN_CHARS]}… ({len(text):,} characters)"
+    return text if len(text) <= TURN_CHARS else (
+        f"{cut_clean(text, TURN_CHARS)}… ({len(text):,} characters)")
 
 
 def _said(line: Mapping[str, Any], session: str, cwd: str) -> Said | None:
@@ -10270,8 +10468,8 @@ class _Hook:
             return ""
         self._enter(lines)
         self.brain._journal([(self.now, "recall", self.store.scope_id(self.scope), {
-            "cue": clean(self.prompt[:500]), "ids": [*lines], "ms": ms, "confidences": sure,
-            "abstained": False}, self.store.seen, self.store.epoch)])
+            "cue": clean(cut_clean(self.prompt, 500)), "ids": [*lines], "ms": ms,
+            "confidences": sure, "abstained": False}, self.store.seen, self.store.epoch)])
         return "\n".join([head, *lines.values(), tail])
 
     def _enter(self, lines: Mapping[int, str]) -> None:
@@ -10613,7 +10811,7 @@ def report_page(hippo: Hippocampus, scope: str | None = None, *, all_scopes: boo
     sleeps = [dict(islice(row.items(), 3),      # id, day, what, counts
                    changes=_pairs(dict(islice(row.items(), 3, None))) or "nothing")
               for row in reversed(report["sleeps"])]
-    cards.append(_card("Sleeps", "What consolidation changed; realmemory undo ID takes one back.",
+    cards.append(_card("Sleeps", "What consolidation changed; the command undo ID takes one back.",
                        _grid(sleeps)))
     cards += [_card(_TABLES[key][0], note, _grid(report[key])) for key, note in (
         ("reinforced", "Said or rewarded again and again."),
@@ -10804,6 +11002,24 @@ def _mcp_notes(row: Any) -> Iterator[dict[str, Any]]:
                "about": {"row": {"type": "entity", "name": name, "entityType": sort}}}
 
 
+def _letta_files(source: Source) -> Iterator[tuple[str, Any]]:
+    """(where, file) of what the sources of an agent file hold."""
+    data = _json_of(source.data) if isinstance(source.data, str) else source.data
+    files = data.get("files") if isinstance(data, dict) else None
+    for n, file in enumerate(files if isinstance(files, list) else (), 1):
+        yield f"file {n}", file
+
+
+def _letta_notes(file: Any) -> Iterator[dict[str, Any]]:
+    """A trace that was written as a file, or the passages of another file."""
+    name, text = str(file.get("file_name")), file.get("content")
+    whole = name.startswith("realmemory-")
+    for said in [text] if whole else [said for *_, said in passages(
+            text, marked=name.endswith(_MARKDOWN))] if text else ():
+        yield {"text": said, "when": file.get("created_at"), "tags": [] if whole else [name[:100]],
+               "id": str(file.get("id", "")) if whole else ""}
+
+
 def passages(text: str, *, small: bool = False, marked: bool = True
              ) -> Iterator[tuple[int, int, str, str]]:
     """(first line, last line, headings above it, text) of each passage: a paragraph or list item
@@ -10867,9 +11083,12 @@ def _claude(source: Source) -> Iterator[tuple[str, Any]]:
         return
     front, body = source.front()
     body, told, sort = body.strip(), front.get("description", ""), front.get("type", "")
+    dated = dict[str, object]()
     if "realmemory" not in front and told not in body:
         body = f"{told}\n{body}".strip()
-    yield source.path, {"text": body, "tags": (sort,) * bool(sort),
+    with suppress(*_WRONG):             # what is no date is no reason to pass a note by
+        dated["when"] = epoch(next(filter(None, map(front.get, _FIELDS["when"].split())), None))
+    yield source.path, {**dated, "text": body, "tags": (sort,) * bool(sort),
                         "source_url": f"file:{os.path.abspath(source.path)}",
                         "kind": "procedural" if sort == "feedback" else "semantic"}
 
@@ -10894,8 +11113,29 @@ class _Intake:
         self.hippo, self.store, self.scope = hippo, hippo.store, scope
         self.own_scopes, self.again, self.seen = own_scopes, again, tuple[int, ...]()
         self.name, self.formats = "", dict[str, None]()     # of the source at hand; of all
+        self.steps, self.total, self.started = 0, 0, time.monotonic()   # notes read and written
+        self.progress: Callable[[int, str], None] | None = None
         with self.store.reading():
             self.look()
+
+    def step(self, where: str) -> None:
+        """Tell that one of `total` notes was read or written, and about how long the rest takes."""
+        self.steps += 1
+        if self.progress:
+            left = (time.monotonic() - self.started) * (2 * self.total / self.steps - 1)
+            self.progress(self.steps // 2, f"{one_line(where, 40)}, of {self.total:,}; about "
+                          f"{left:,.0f} s more")
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """One write transaction; of one that fails nothing is taken for held."""
+        try:
+            with self.hippo.writing():
+                self.look()
+                yield
+        except BaseException:
+            self.seen = ()
+            raise
 
     def look(self) -> None:
         """Read what the scope holds, inside a transaction, if anybody else wrote since."""
@@ -10957,14 +11197,25 @@ class _Intake:
             above is not None and above["origin"] in TRUSTED) else None
 
     def place(self, draft: Draft, old: sqlite3.Row | None = None) -> Verdict:
-        """Write a draft, over what its source said before, inside a transaction."""
-        if stands := self.standing(draft, old):
-            return stands
-        ahead = planned(self.hippo, draft)
+        """Write a draft, over what its source said before, inside a transaction, or skip it."""
+        try:
+            with self.store.step():
+                return self.standing(draft, old) or self.written(draft, old)
+        except _WRONG as error:
+            return _skipped(one_line(draft.text, 100), error)
+
+    def written(self, draft: Draft, old: sqlite3.Row | None) -> Verdict:
+        """The verdict on a draft that is written; an older value of a key is its history."""
+        above = under_key(self.store, self.store.scope_id(self.scope), draft.key)
+        over = old or above
+        ahead = over is not None and planned(self.hippo, over, draft)
         if old is not None and old["valid_to"] is None and not draft.quarantine:
             when = draft.when if (draft.when or 0.0) > valid_from(old) and not ahead else None
             result, revised = _revise(self.hippo, old, draft._replace(when=when)), "revised"
             self.held.pop(old["text"], None)
+        elif above and draft.when is not None and not ahead and draft.when < valid_from(above):
+            result, revised = place(self.hippo, draft._replace(force_new=True)), ""
+            one_key(self.store, result.memory_id)
         else:
             result, revised = keyed(self.hippo, draft._replace(
                 key=None if ahead else draft.key)), ""
@@ -11035,13 +11286,16 @@ def _take_notes(intake: _Intake, source: Source) -> Iterator[Verdict]:
         few = [*notes] if os.path.getsize(source.path) <= LINE_BYTES else None     # read once
         often.update(note.get("id", "") for _, note in few or notes if isinstance(note, dict))
         notes = iter(_notes_of(intake.name, source) if few is None else few)
+        intake.total += often.total()
     for batch in [[*notes]] if whole else iter(lambda: [*islice(notes, NOTES_AT_ONCE)], []):
         drafts = list[Draft]()
+        intake.total += len(batch) * whole
         for where, note in batch:
             try:
                 if isinstance(note, dict):
+                    intake.step(where)
                     ident = note.get("id", "")
-                    own = ("", path) if whole else (path, to_json([ident[:2_000]])) if (
+                    own = ("", path) if whole else (path, to_json([cut_clean(ident, 2_000)])) if (
                         ident and often[ident] == 1) else ("", "")
                     drafts.append(intake.draft(own[0], **note | {"id": own[1]}))
                     continue
@@ -11051,14 +11305,17 @@ def _take_notes(intake: _Intake, source: Source) -> Iterator[Verdict]:
             yield _skipped(where, note) if flaws <= FLAWS_TOLD else _FLAWED
         if not drafts and not whole:
             continue
-        with intake.hippo.writing():
-            intake.look()
-            told = [*intake.file(path, drafts)] if whole else [
-                intake.place(draft, intake.before(draft)) for draft in drafts]
+        with intake.writing():
+            told = list[Verdict]()
+            for one in intake.file(path, drafts) if whole else (
+                    intake.place(draft, intake.before(draft)) for draft in drafts):
+                told.append(one)
+                intake.step(one.text)
         yield from told
 
 
-def _take_blocks(intake: _Intake, source: Source) -> Iterator[Verdict]:
+def _take_letta(intake: _Intake, source: Source) -> Iterator[Verdict]:
+    """The blocks of an agent file, then the files of its sources."""
     core = CoreMemory(intake.hippo, intake.scope)
     for row in agent_blocks(source.data):
         label, old = str(row.get("label")), core.blocks().get(str(row.get("label")))
@@ -11072,6 +11329,7 @@ def _take_blocks(intake: _Intake, source: Source) -> Iterator[Verdict]:
         why = [said.removeprefix("imported").lstrip("; "), f"core.undo({label!r}) brings back what "
                "stood there" * (action == "revised")]
         yield Verdict(action, None, f"block {label}", "; ".join(filter(None, why)))
+    yield from _take_notes(intake, source)
 
 
 # --- realMemory's own JSONL ---
@@ -11226,7 +11484,6 @@ class _OwnIntake:
             valid_from=draft.when, n_words=len(set(draft.words)), whole=whole, prev_id=previous,
             gist_id=self.there(row.get("gist_id"), scope), tags=_json_or_null(draft.tags),
             meta=_json_or_null(draft.meta))
-        self.placed[row["id"]] = self.known[row["uid"]] = ident, scope
         for one in variants:
             store.add("variants", trace_id=ident, **one)
         one_key(store, ident)
@@ -11235,6 +11492,7 @@ class _OwnIntake:
         for earlier, weight in zip(before, NEXT, strict=False):
             pointers += pointer_group(earlier, add_impacts({}, first_words(draft.text), weight), ())
         store.add_pointers(self.hippo.clock(), "remember", scope, ident, pointers)
+        self.placed[row["id"]] = self.known[row["uid"]] = ident, scope
         return Verdict("create", ident, text)
 
     def settle(self, row: Mapping[str, Any]) -> None:
@@ -11259,7 +11517,7 @@ class _OwnIntake:
         if len({*ends}) == 2 and linkable(self.store.traces(ends).values()):
             self.store.run(
                 "INSERT OR IGNORE INTO links VALUES(?, ?, ?, ?, ?, ?)", *ends,
-                clean(str(row["kind"])[:40]), number_in(row["weight"], "weight", 0, 1),
+                clean(str(row["kind"]))[:40], number_in(row["weight"], "weight", 0, 1),
                 number_in(row["eligible"], "eligible", 0, 1), epoch(row["touched_at"]))
 
     def add_block(self, row: Mapping[str, Any]) -> Verdict:
@@ -11321,7 +11579,8 @@ def _take_own(intake: _Intake, source: Source) -> Iterator[Verdict]:
                     own.look()
                 for where, row in batch:
                     try:
-                        told.append(step(row))
+                        with nullcontext() if kind == "block" else intake.store.step():
+                            told.append(step(row))
                     except _WRONG as error:
                         told.append(_skipped(where, error))
             yield from filter(None, told)
@@ -11344,11 +11603,20 @@ _SQL_STRONGEST = _SQL_SHARED.replace("BY id", "BY pinned DESC, strength DESC, id
 INDEX_BYTES = 20_000                # Claude reads 200 lines of MEMORY.md, 25 KB
 
 
-def _write_mcp(hippo: Hippocampus, scopes: Sequence[int], _: str) -> Iterator[str]:
+def _write_own(hippo: Hippocampus, scopes: Sequence[int], _: str, carried: set[int]
+               ) -> Iterator[str]:
+    for line in own_lines(hippo, scopes):
+        carried |= {line["id"]} if line["type"] == "trace" else set()
+        yield to_json(line) + "\n"
+
+
+def _write_mcp(hippo: Hippocampus, scopes: Sequence[int], _: str, carried: set[int]
+               ) -> Iterator[str]:
     """Entities with their observations, then relations; of our own traces a scope is the entity."""
     entities: dict[str, dict[str, Any]] = {}
     relations: list[dict[str, Any]] = []
     for row in hippo.store.rows(_SQL_SHARED, to_json(scopes)):
+        carried.add(row["id"])
         told, text = {"name": row["scope"], "entityType": "realmemory"}, row["text"]
         with suppress(*_WRONG):
             one = json.loads(row["meta"] or "{}")["import"]["row"]
@@ -11365,13 +11633,36 @@ def _write_mcp(hippo: Hippocampus, scopes: Sequence[int], _: str) -> Iterator[st
     yield from (to_json(row) + "\n" for row in (*entities.values(), *relations))
 
 
-def _write_claude(hippo: Hippocampus, scopes: Sequence[int], _: str
+def _iso_of(at: float) -> str:
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=at)).isoformat()
+
+
+def _write_letta(hippo: Hippocampus, scopes: Sequence[int], scope: str, carried: set[int]
+                 ) -> Iterator[str]:
+    """The blocks, and each trace as a file of one source: the format has no passages."""
+    told, source = CoreMemory(hippo, scope).agent_file(), "source-realmemory"
+    for row in hippo.store.rows(_SQL_SHARED, to_json(scopes)):
+        carried.add(row["id"])
+        name = f"realmemory-{row['uid']:016x}.txt"
+        told["files"].append({
+            "id": f"file-{row['uid']:016x}", "source_id": source, "file_name": name,
+            "file_type": "text/plain", "content": row["text"],
+            "created_at": _iso_of(valid_from(row))})
+    if told["files"]:
+        told["sources"] = [{"id": source, "name": "realmemory", "description": "archival memory"}]
+        told["agents"][0]["source_ids"] = [source]
+    yield json.dumps(told, ensure_ascii=False, indent=2) + "\n"
+
+
+def _write_claude(hippo: Hippocampus, scopes: Sequence[int], _: str, carried: set[int]
                   ) -> Iterator[tuple[str, str]]:
-    """(name, text) of a file for each of the strongest traces, and of the index's own part."""
+    """(name, text) of a file for each of the strongest traces, named in the order of writing, and
+    of the index's own part."""
     index, size = [f"{FENCE[0]} -->"], 0
     for row in hippo.store.rows(_SQL_STRONGEST, to_json(scopes)):
         words = re.findall(r"[a-z0-9]+", fold(row["text"][:200]))[:6]
-        slug = "-".join(["realmemory", *words])[:60] + f"-{row['uid'] % 16**8:08x}"
+        slug = "-".join([f"realmemory-{row['id']:08}", *words])[:60] + (
+            f"-{row['uid'] % 16**8:08x}")
         source = f"from {row['origin']}: " * (row["origin"] not in TRUSTED)
         if source and row["kind"] == "procedural":
             continue                    # a page makes no rule there, either
@@ -11381,11 +11672,13 @@ def _write_claude(hippo: Hippocampus, scopes: Sequence[int], _: str
         if size > INDEX_BYTES:
             break
         index.append(line)
+        carried.add(row["id"])
         sort = "feedback" if row["kind"] == "procedural" else (
             "user" if row["scope"] == GLOBAL else "project")
         yield f"{slug}.md", (
             f"---\nname: {slug}\ndescription: {json.dumps(hook, ensure_ascii=False)}\nmetadata:\n"
-            f"  type: {sort}\n  realmemory: {row['uid']}\n---\n"
+            f"  type: {sort}\n  realmemory: {row['uid']}\n"
+            f"  when: {_iso_of(valid_from(row))}\n---\n"
             f"{_CONTROL.sub('', row['text'])}\n")
     yield "MEMORY.md", "\n".join([*index, f"{FENCE[1]} -->", ""])
 
@@ -11446,7 +11739,8 @@ class Format(Record):
     read: Callable[[Source], Iterator[tuple[str, Any]]] = Source.rows   # (where, row)
     notes: Callable[[Any], Iterable[dict[str, Any]]] | None = _any_notes    # None: rows are notes
     take: Callable[[_Intake, Source], Iterator[Verdict]] = _take_notes
-    write: Callable[[Hippocampus, Sequence[int], str], Iterator[Any]] | None = None
+    # of (brain, scopes, the one of blocks, ids of the traces that it wrote)
+    write: Callable[[Hippocampus, Sequence[int], str, set[int]], Iterator[Any]] | None = None
 
 
 def _ends(source: Source, *endings: str) -> bool:
@@ -11457,15 +11751,13 @@ _REFERENCE = ("claude.md", "claude.local.md", "agents.md", "agent.md", "gemini.m
               ".windsurfrules", ".clinerules", "copilot-instructions.md")
 FORMATS = {                         # the first that fits is taken
     "realmemory": Format(
-        lambda s: s.first().get("type") == "realmemory", take=_take_own,
-        write=lambda hippo, scopes, _: (to_json(line) + "\n" for line in own_lines(hippo, scopes))),
+        lambda s: s.first().get("type") == "realmemory", take=_take_own, write=_write_own),
     "mcp": Format(lambda s: s.first().get("type") in ("entity", "relation"), notes=_mcp_notes,
                   write=_write_mcp),
     "letta": Format(
         lambda s: s.path.endswith(".af") or isinstance(s.data, str)
-        or {"agents", "blocks", "core_memory"} & s.first().keys(), take=_take_blocks,
-        write=lambda hippo, _, scope: iter([json.dumps(
-            CoreMemory(hippo, scope).agent_file(), ensure_ascii=False, indent=2) + "\n"])),
+        or {"agents", "blocks", "core_memory"} & s.first().keys(), _letta_files, _letta_notes,
+        _take_letta, _write_letta),
     "agentmemory": Format(lambda s: "isLatest" in s.first()),
     "mem0": Format(lambda s: "memory" in s.first()),
     "graphiti": Format(lambda s: {"fact", "uuid"} <= s.first().keys()),
@@ -11490,6 +11782,7 @@ class Imported(Record):
     formats: tuple[str, ...]
     counts: dict[str, int]
     verdicts: tuple[Verdict, ...]
+    blocks: int = 0                 # of what was taken in or known: blocks of core memory
 
 
 def import_from(hippo: Hippocampus, path: str, *, format: str | None = None,
@@ -11514,18 +11807,20 @@ def import_from(hippo: Hippocampus, path: str, *, format: str | None = None,
                                   clock=hippo.clock) as copy:
                 return import_from(copy, path, format=format, scope=scope, progress=progress,
                                    own_scopes=own_scopes, again=again)
-    counts, told = dict[str, int](), list[Verdict]()
+    counts, told, blocks = dict[str, int](), list[Verdict](), 0
     intake = _Intake(hippo, scope or GLOBAL, own_scopes, again)
+    intake.progress = progress
     session, hippo.session_id = hippo.session_id, None  # it was not said in this session
     try:
         for one in _taken(intake, path, format):
             counts[one.action] = counts.get(one.action, 0) + 1
             told += [one] * (len(told) < 1_000)
-            if progress:
+            blocks += one.memory_id is None and one.action in ("create", "known", "revised")
+            if progress and not intake.steps:   # notes tell theirs when they are written
                 progress(sum(counts.values()), one.text)
     finally:
         hippo.session_id = session
-    return Imported((*intake.formats,), counts, tuple(told))
+    return Imported((*intake.formats,), counts, tuple(told), blocks)
 
 
 def _taken(intake: _Intake, path: str, named: str | None) -> Iterator[Verdict]:
@@ -11549,8 +11844,7 @@ def _taken(intake: _Intake, path: str, named: str | None) -> Iterator[Verdict]:
     for name, lost in [*intake.taken] if folder else ():
         if lost.startswith(inside) and not os.path.lexists(lost):
             intake.name = name
-            with intake.hippo.writing():
-                intake.look()
+            with intake.writing():
                 told = [*intake.file(lost, [])]
             yield from told
 
@@ -11567,9 +11861,10 @@ def _refuse_own(path: str) -> None:
 
 
 def export_to(hippo: Hippocampus, output: str | None, *, format: str = "realmemory",
-              scope: str | None = None, scopes: Sequence[int] = ()) -> str:
+              scope: str | None = None, scopes: Sequence[int] = (),
+              carried: set[int] | None = None) -> str:
     """Write scopes (ids; none: those that `scope` sees) in a format to a file or into a folder; the
-    text where no output is named."""
+    text where no output is named.  `carried` gets the ids of the traces that were written."""
     _require(format in [*WRITERS],
              f"format={_shown(format)} can't be written; there are {', '.join(WRITERS)}")
     _require(bool(output) or format != "claude",
@@ -11579,7 +11874,7 @@ def export_to(hippo: Hippocampus, output: str | None, *, format: str = "realmemo
         _refuse_own(output)
     with hippo.store.reading():
         pieces = WRITERS[format](hippo, ids or hippo.store.visible(scope, False, logs=True),
-                                 scope or GLOBAL)
+                                 scope or GLOBAL, set() if carried is None else carried)
         try:
             if format == "claude":
                 _write_folder(output, dict(pieces))
@@ -11694,11 +11989,11 @@ def _print_error(message: str) -> None:
 
 
 def reporting() -> Callable[[int, str], None]:
-    """Progress for stderr: a line every two seconds, so none for short work."""
-    latest = [time.monotonic()]
+    """Progress for a terminal: a line every two seconds, so none for short work."""
+    latest, seen = [time.monotonic()], sys.stderr.isatty()
 
     def say(done: int, where: str) -> None:
-        if time.monotonic() - latest[0] > 2:
+        if seen and time.monotonic() - latest[0] > 2:
             latest[0] = time.monotonic()
             _print_error(f"{done:,} done, at {one_line(where, 100)}")
 
@@ -11734,6 +12029,7 @@ def _cmd_import(desk: Desk, given: Mapping[str, Any]) -> Answer:
     _require(not (given["place"] or given["since"]), f"a second path and --since go with "
              f"{', '.join(TRANSCRIPTS)}; import {_shown(path)} by itself")
     dry, asked = _is_preview(given), not given["dry_run"]
+    began = time.monotonic()
     done = import_from(
         desk.hippo, os.path.expanduser(path), format=given["format"], dry_run=dry,
         scope=desk.scope(project), own_scopes=not project, again=given["again"],
@@ -11745,9 +12041,12 @@ def _cmd_import(desk: Desk, given: Mapping[str, Any]) -> Answer:
              for one in done.verdicts if dry or one.action == "skipped"]
     lines[40:] = [f"... and {len(lines) - 40} more"] * (len(lines) > 40)
     counts = ", ".join(f"{n:,} {action}" for action, n in done.counts.items()) or "nothing"
+    counts += f", {done.blocks:,} of them blocks of core memory" * bool(done.blocks)
     lines.append(f"{'would be: ' * dry}{counts} (format {', '.join(done.formats)})"
                  + "; --again takes what was forgotten" * ("forgotten" in done.counts))
-    lines += ["add --yes to write it"] * (dry and asked)
+    took = time.monotonic() - began
+    lines += ["add --yes to write it" + f", which takes about {took:,.0f} s" * (took > 2)] * (
+        dry and asked)
     failed = dry and asked or bool(done.verdicts) and all(
         one.action == "skipped" and one.memory_id is None for one in done.verdicts)
     return Answer({**done._asdict(), "dry_run": dry}, "\n".join(lines), int(failed))
@@ -11763,13 +12062,16 @@ def _cmd_export(desk: Desk, given: Mapping[str, Any]) -> Answer:
                            + shell_line(store.folder, "scopes"))
         seen = [one for one in (own, store.log_id(own)) if one] if own else (   # that one alone
             store.visible(scope, given["all_scopes"], logs=True))
-        left = store.value(f"SELECT count(*) FROM traces WHERE scope_id NOT {SQL_IN}",
-                           to_json(seen))
-    told = export_to(desk.hippo, output and os.path.expanduser(output), format=name, scope=scope,
-                     scopes=seen)
+        carried, left = set[int](), store.value(
+            f"SELECT count(*) FROM traces WHERE scope_id NOT {SQL_IN}", to_json(seen))
+        told = export_to(desk.hippo, output and os.path.expanduser(output), format=name,
+                         scope=scope, scopes=seen, carried=carried)
+        lost = store.value("SELECT count(*) FROM traces") - left - len(carried)
     also = f"; {left:,} traces of other scopes left out (--all-scopes)" if left else ""
-    return Answer({"output": told, "format": name, "left_out": left}, f"written to {told} as "
-                  f"{name}{also}") if output else Answer(None, told.removesuffix("\n"))
+    also += (f"; {lost:,} traces left out for which {name} has no place (turns, superseded, "
+             "untrusted or weakest ones; --format realmemory takes all)") if lost else ""
+    return Answer({"output": told, "format": name, "left_out": left + lost}, "written to "
+                  f"{told} as {name}{also}") if output else Answer(None, told.removesuffix("\n"))
 
 
 def _cmd_move(desk: Desk, given: Mapping[str, Any]) -> Answer:
@@ -12331,6 +12633,8 @@ def _planned(path: str, client: str, edits: Sequence[_Edit], notes: dict[str, An
                  "the edit could not be proved to change nothing else")
     elif before is not None and not by:             # no other client shares the file
         after = unwired(before, edits, memo)
+    _require(before in (None, after) or os.access(os.path.dirname(path), os.W_OK),
+             "nothing can be written in its folder")
     memo["by"] = by
     return before, after
 
@@ -12400,19 +12704,12 @@ def wire(client: str, scope: str, folder: str, brain: str, *, out: bool = False,
         if not out:         # the notes come first and go last, so that a kill leaves a way back
             record()
         for path, before, after in plan:
-            try:
-                if before != after:
-                    _write_text(path, before, after, notes[path]["dirs"])
-            except (OSError, StoreError) as error:
-                if not out:
-                    raise
-                left[path] = str(error)
-                notes[path]["by"].append(client)
+            if before != after:
+                _write_text(path, before, after, notes[path]["dirs"])
         if out:
             record()
     if left:
-        raise _refused(files, left, out, [row["file"] for row in done if row["did"] != "none"
-                                          and row["file"] not in left])
+        raise _refused(files, left, out, [row["file"] for row in done if row["did"] != "none"])
     return done
 
 
@@ -12572,8 +12869,9 @@ def _on_machine(environ: Mapping[str, str]) -> Iterator[Finding]:
         "REALMEMORY_") or name in ("HF_HUB_OFFLINE", "CLAUDE_PROJECT_DIR", "ZCODE_PROJECT_DIR")})
     yield Finding("ok", "environment", _pairs(told) or "nothing set")
     cost = tokens_of(to_json(tools_listed())) + tokens_of(server_offer(TOOLS)["instructions"])
-    yield _finding("tools", f"{len(TOOLS)} tools and instructions cost a model about {cost:,} "
-                   "tokens", (cost > TOOL_TOKENS, "note", "shorten their descriptions"))
+    yield _finding("tools", f"{len(TOOLS)} tools and instructions, as they are sent, cost a model "
+                   f"about {cost:,} tokens at most", (
+                       cost > TOOL_TOKENS, "note", "shorten their descriptions"))
 
 
 def _in_store(folder: str) -> Iterator[Finding]:
@@ -12964,7 +13262,8 @@ def _written(path: str, text: str) -> str:
 def _folder(options: Any) -> str:
     """The folder of the brain that the options name."""
     home = os.environ.get("REALMEMORY_HOME") or os.path.join("~", ".realmemory")
-    folder = brain_folder(home if options.path is None else options.path, options.namespace)
+    asked = home if options.path is None else path_given(options.path)
+    folder = brain_folder(asked, options.namespace)
     _require(os.path.isdir(folder) or not os.path.exists(folder),
              f"--path {folder!r} is a file; it names a folder")
     return folder
@@ -13015,7 +13314,8 @@ def _cmd_sleep(desk: Desk | None, _given: Mapping[str, Any]) -> Answer:
     dream = desk.hippo.consolidate(copy_after_s=0.0 if os.isatty(0) else HOOK_COPY_S)
     if dream is None:
         return Answer({"slept": False}, "nothing changed since the last sleep")
-    seen, = desk.hippo.dream_log(1, scope=desk.scope())
+    seen = next((one for one in desk.hippo.dream_log(100, scope=desk.scope())   # after it, merges
+                 if one.sleep_id == dream.sleep_id), dream._replace(counts={}))
     beyond = any(dream.counts[act] > n for act, n in seen.counts.items() if act in _ACTS)
     return Answer({"slept": True, **seen._asdict()}, dreams_text([seen._replace(changes=())])
                   + "\nother projects changed, too: dream-log --all-scopes" * beyond)
@@ -13494,8 +13794,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (Exception, SystemExit) as error:
         code = _failed(error, hook_like, options)
         if hook_like and code:
-            said = (f"usage error: {' '.join(arguments)[:200]}" if isinstance(error, SystemExit)
-                    else f"{command}: {type(error).__name__}: {error}")
+            said = (f"usage error: {cut_clean(' '.join(arguments), 200)}" if isinstance(
+                error, SystemExit) else f"{command}: {type(error).__name__}: {error}")
             _hook_error(options or _bare_options(str(command), **named), said)
             return 0
         return code
