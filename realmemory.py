@@ -1225,7 +1225,7 @@ verde azul amarillo negro blanco gris rot grun blau gelb schwarz weiss utc gmt c
 pdt msk мск am pm; verb: is was were has have had will must can should run live need use listen cost
 take имеет стоит будет работает использует cuesta tiene tienen usa esta estan fue fueron ist sind
 war wird wurde liegt hat haben 是 は が""")
-_JOINED = Regex(r"(?:\w+-)*\w+[./:@]+\w|\d+-\d|[\da-f]{7,}$")   # one value of several terms
+_JOINED = Regex(r"\w[./:@]+\w|\d-\d|\b[\da-f]{7,}\b")    # in one value of several terms
 
 _SILENT = frozenset(",.;:!'\"`«»“”„¿¡。、・「」《》")
 _FIXED = frozenset("{ } ( ) [ ] = < > & | * @ # \\ ? ! @.".split())  # where one is, nothing moves
@@ -1281,8 +1281,8 @@ def _quantity(amount: re.Match[str], lang: str) -> str:
 def facts(text: str) -> Facts:
     """The text analysed for any number of comparisons; O(length)."""
     every = tokens(text if text.isascii() else text.translate(_RAISED))
-    units = frozenset(chain.from_iterable(_look_up(token)[
-        :1 if _JOINED.match(token) else None] for token in every)) or frozenset(every)
+    units = frozenset(terms(text) if not _JOINED.search(text) else chain.from_iterable(
+        _look_up(token)[:1 if _JOINED.search(token) else None] for token in every))
     if not text.isascii():  # unspaced scripts sign by sign
         every = [part for token in every for part in (token if _RUN.match(token) else (token,))]
     raw, plain = zip(*_plain(every) or [(text, text)], strict=True)
@@ -1386,6 +1386,7 @@ def _roles() -> dict[str, str]:
         stem(word): role for word, role in _ROLES.items()}
 
 
+@lru_cache(1 << 14)
 def _role(word: str) -> str:
     return "verb" if _CHANGES.match(word) else "" if word in _SIGNS and word != "must" else (
         _roles().get(stem(word), ""))
@@ -5145,8 +5146,9 @@ def neighbours(brain: _Brain, draft: Draft, scope: int) -> list[Neighbour]:
         shared = min(shared, len(units), row["n_words"])  # its other wordings may hold more
         twin, alike = distance(len(units), row["n_words"], shared, spaced=spaced)
         text, known, one_file = _told(draft, row)
-        if text is not draft.text or not twin and len(text) < 2_000 > len(known) and (
-                _JOINED.search(text) and _JOINED.search(known)):    # a date is several terms
+        if text is not draft.text or not twin and min(len(units), row["n_words"]) < shared + 9 and (
+                len(text) < 2_000 > len(known) and _JOINED.search(known)
+                and _JOINED.search(text)):          # to the index a date is several terms
             mine, other = _known_facts(text), _known_facts(known)
             shared = len(mine.units & other.units)
             twin, alike = distance(len(mine.units), len(other.units), shared, spaced=spaced)
