@@ -4701,7 +4701,8 @@ def test_nothing_is_invented_where_nothing_is_known(query, hippo):
 
 ENTITIES = ["Beatrice's locker code hangs by the door", "Oscar is afraid of geese",
             "Voyage 21 starts on 8 May", "The Lisbon shop has 30 chairs",
-            "Norvex sends nine crates", "Склад в Омске закрыт по средам", "Людмила ведёт журнал погоды",
+            "Norvex sends nine crates", "Склад в Омске закрыт по средам",
+            "Людмила ведёт журнал погоды",
             "Ramón cuida la biblioteca del puerto", "Die Sitzung mit Greta ist im Turm"]
 
 
