@@ -56,7 +56,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from heapq import nlargest, nsmallest
 from itertools import accumulate, chain, groupby, islice, permutations, repeat
@@ -1131,7 +1131,7 @@ class Facts(Record):
     raw: _Words            # tokens as written, without punctuation
     plain: _Words          # the same folded: equal means same
     words: _Words          # the same in one spelling: phrases, quantities, no articles
-    units: frozenset[str]  # content terms, for the overlap
+    units: frozenset[str]  # content terms, for the overlap; a date, address or path is one
     signs: frozenset[str]  # kinds of negations and quantifiers, values of _SIGNS
     lang: str              # whose phrases may move, a key of _LEXICON; "" in code
 
@@ -1154,8 +1154,8 @@ segundos sekunden; 60000 ms: min minute minutes мин минут минуты m
 h hr hour hours ч час часа часов hora horas stunde stunden; 1 day: day days день дня дней dia dias
 tag tage tagen; 7 day: week weeks неделя недели недель semana semanas woche wochen; 1 byte: byte
 bytes; 1000 byte: kb; 1000000 byte: mb megabyte megabytes мб; 1000000000 byte: gb gigabyte gigabytes
-гб; 1 g: g gram grams г; 1000 g: kg kilos кг; 1 pct: % percent процент процентов prozent; 1000: k
-thousand тыс тысяч mil; 1000000: million млн""")
+гб; 1000000000000 byte: tb тб; 1 g: g gram grams г; 1000 g: kg kilos кг; 1 pct: % percent процент
+процентов prozent; 1000: k thousand тыс тысяч mil; 1000000: million млн""")
 # Words and phrases of one meaning; those of none are openers that say nothing.
 _PHRASES = _table("""each: every once_a once_an; each hour: hourly; each day: daily; each week:
 weekly; each month: monthly; каждый: каждую каждое раз_в; каждый час: ежечасно; каждый день:
@@ -1200,6 +1200,17 @@ desactiv; 3: shared public общ; -3: private separate отдельн; 4: open;
 begin; -5: end finish stop; 6: mandator requir обязательн; -6: option необязательн; 7: on; -7: off;
 8: before; -8: after; 9: read; -9: write; 10: encrypt; -10: clear plain""").items()}
 _PREFIXES = "un in im ir non dis des не".split()
+# What a word may be in a text: a value as a number is (a day, a colour, a part of a time; months by
+# _MONTH_STEMS), or the predicate, before which stands what the text is about.
+_ROLES = _table("""value: мая май mayo mai monday tuesday wednesday thursday friday saturday sunday
+понедельник вторник среда четверг пятница суббота воскресенье lunes martes miercoles jueves viernes
+sabado domingo montag dienstag mittwoch donnerstag freitag samstag sonntag red green blue yellow
+black white orange purple pink brown grey gray красный зеленый синий желтый черный белый серый rojo
+verde azul amarillo negro blanco gris rot grun blau gelb schwarz weiss utc gmt cet cest est edt pst
+pdt msk мск am pm; verb: is was were has have had will must can should run live need use listen cost
+take имеет стоит будет работает использует cuesta tiene tienen usa esta estan fue fueron ist sind
+war wird wurde liegt hat haben 是 は が""")
+_JOINED = Regex(r"(?:\w+-)*\w+[./:@]+\w|\d+-\d|[\da-f]{7,}$")   # one value of several terms
 
 _SILENT = frozenset(",.;:!'\"`«»“”„¿¡。、・「」《》")
 _FIXED = frozenset("{ } ( ) [ ] = < > & | * @ # \\ ? ! @.".split())  # where one is, nothing moves
@@ -1231,8 +1242,9 @@ def _plain(every: Sequence[str]) -> list[tuple[str, str]]:
         if token in _SILENT:
             answer = token == "," and found and found[-1][1] in _ANSWERS  # "No, pets are allowed"
             word = "!" if token == "!" else "@." if answer or token in ".;。" else ""
-        elif token == "A" and i and not every[i - 1].isupper():
-            word = "a'"  # "plan A" is not the article
+        elif i and token.isupper() and token != "I" and word in STOP and len(word) == 1 and (
+                not every[i - 1].isupper()):
+            word += "'"  # "plan A" is not the article
         if word:         # a mark without its letter folds to nothing
             found.append((token, word))
     while found and found[-1][0] in _SILENT:
@@ -1254,7 +1266,8 @@ def _quantity(amount: re.Match[str], lang: str) -> str:
 def facts(text: str) -> Facts:
     """The text analysed for any number of comparisons; O(length)."""
     every = tokens(text if text.isascii() else text.translate(_RAISED))
-    units = frozenset(terms(text))
+    units = frozenset(chain.from_iterable(_look_up(token)[
+        :1 if _JOINED.match(token) else None] for token in every)) or frozenset(every)
     if not text.isascii():  # unspaced scripts sign by sign
         every = [part for token in every for part in (token if _RUN.match(token) else (token,))]
     raw, plain = zip(*_plain(every) or [(text, text)], strict=True)
@@ -1331,10 +1344,65 @@ def _denial(left: list[str], right: list[str], signs: frozenset[str]) -> str:
         _side(word) and _side(word) == -_side(other)) or (
         word.endswith(other) and word[:-len(other)] in _PREFIXES) or (
         other.endswith(word) and other[:-len(word)] in _PREFIXES)), "")
+    ours, theirs = ({stem(word) for word in words if len(word) > 1 and word not in _SIGNS}
+                    for words in (left, right))
+    if not opposed and ours - theirs and theirs - ours:     # one says what the other doesn't deny
+        return ""
     if bool(opposed) != ("not" in signs):  # "not disabled" is "enabled"
         return f"opposites: {opposed}" if opposed else "negation differs"
     told = not opposed and (len(signs) > 1 or "only" in signs)
     return f"{' and '.join(sorted(signs))} differs" if told else ""
+
+
+@lru_cache(1)
+def _roles() -> dict[str, str]:
+    """What the words of a stem may be in a text."""
+    return dict.fromkeys(_MONTH_STEMS.values(), "value") | {
+        stem(word): role for word, role in _ROLES.items()}
+
+
+def _role(word: str) -> str:
+    return "verb" if _CHANGES.match(word) else "" if word in _SIGNS and word != "must" else (
+        _roles().get(stem(word), ""))
+
+
+def _subjects(new: Facts, old: Facts) -> Iterator[tuple[_Words, _Words]]:
+    """The words in one place before the predicate that may name what each of two texts is about."""
+    shared = {*map(stem, new.words)} & {*map(stem, old.words)}
+    (ours, told), (theirs, said) = (_heads(known.words, shared) for known in (new, old))
+    for before, after, mine in ours:
+        for left, right, yours in theirs:
+            values = told and said or len(before) == 1 and before == new.words[:1]
+            if (before == left or after == right != ()) and _names(mine, values) and (
+                    _names(yours, values)):
+                yield mine, yours
+
+
+def _heads(words: _Words, shared: Collection[str]
+           ) -> tuple[list[tuple[_Words, _Words, _Words]], bool]:
+    """([(words before, word after, run)] of each run of words that are not `shared`, up to the
+    predicate, whether there is one)."""
+    heads, start = list[tuple[_Words, _Words, _Words]](), 0
+    for i, word in enumerate((*words, "")):
+        verb = i > 0 and _role(word) == "verb"
+        cut = start < i and word[:1].isdigit() and words[i - 1][0].isalpha() and (
+            words[i - 1] not in STOP)                       # "is" was dropped between the two
+        if verb or cut or not word or stem(word) in shared:
+            if start < i:
+                heads.append((words[:start] if cut else words[:start][-1:],
+                              ("is",) if verb else () if cut else words[i:i + 1],
+                              words[start:i]))
+            start = i + (not cut)
+        if verb:
+            return heads, True
+    return heads, False
+
+
+def _names(run: _Words, values: bool) -> bool:
+    """Whether own words name something, as numbers and colours may where `values` do."""
+    return not STOP.issuperset(run) and not any(
+        _SIGNS.get(word, "most") not in ("most", "least") or _role(word) == "verb" or not values
+        and (_role(word) or not word[0].isalpha()) for word in run)
 
 
 def _difference(new: Facts, old: Facts, most: float) -> tuple[str, str]:
@@ -1343,18 +1411,37 @@ def _difference(new: Facts, old: Facts, most: float) -> tuple[str, str]:
     shown = f"{' '.join(left[:5]) or '-'} / {' '.join(right[:5]) or '-'}"
     if most < 0.25:
         return "different", f"little in common: {shown}"
-    ours, theirs = ([word for word in words if not word.isalpha() and word[:1] != "@"]
-                    for words in (left, right))
-    if ours and theirs and most > 0.45:
+    both = len({*new.words} & {*old.words} - STOP)
+    found = _change(left, right, signs, most, both)
+    if found and found[0] == "update" and _valued(left[:1]) and _valued(right[:1]) and (
+            new.words[0] == left[0] and old.words[0] == right[0]):  # what comes first is told about
+        return "similar", f"about another value: {left[0]} / {right[0]}"
+    for mine, yours in _subjects(new, old) if found else ():
+        if _change([word for word in left if word not in mine],
+                   [word for word in right if word not in yours], signs, most, both):
+            return "similar", f"about something else: {' '.join(mine)} / {' '.join(yours)}"
+    return found or (
+        "similar", f"content differs: {shown}" if left or right else "order or case differs")
+
+
+def _valued(words: Sequence[str]) -> list[str]:
+    return [word for word in words if word[:1] != "@" and (
+        not word.isalpha() or _role(word) == "value")]
+
+
+def _change(left: list[str], right: list[str], signs: frozenset[str], most: float, both: int
+            ) -> tuple[str, str] | None:
+    """The update or contradiction that texts with such own words and signs are, if any; both: how
+    many words they share."""
+    ours, theirs = _valued(left), _valued(right)
+    rest = min(len(left) - len(ours), len(right) - len(theirs))
+    if ours and theirs and max(most, both / (both + rest + 1)) > 0.45:
         kind = "number" if all(word[:1].isdigit() for word in ours + theirs) else "value"
-        if new.words[0] in ours and old.words[0] in theirs:  # what comes first is told about
-            return "similar", f"about another {kind}: {new.words[0]} / {old.words[0]}"
         return "update", f"{kind} differs: {' '.join(ours[:5])} / {' '.join(theirs[:5])}"
     if any(map(_CHANGES.match, left + right)):
-        return "update", f"a change: {shown}"
-    if most >= 0.3 and (denial := _denial(left, right, signs)):
-        return "contradiction", denial
-    return "similar", f"content differs: {shown}" if left or right else "order or case differs"
+        return "update", f"a change: {' '.join(left[:5]) or '-'} / {' '.join(right[:5]) or '-'}"
+    denial = most >= 0.3 and _denial(left, right, signs)
+    return ("contradiction", denial) if denial else None
 
 
 def _own(mine: Facts, other: Facts) -> list[str]:
@@ -2031,19 +2118,20 @@ def _is_line(value: object, most: int) -> bool:
 def scope_key(name: str) -> str:
     """What two spellings of one scope share: NFKC, case and separators folded.
 
-    Raises InvalidInput for a blank name, control characters and more than 200 characters.
+    Raises InvalidInput for a blank name, control characters, a secret, over 200 characters.
 
     >>> scope_key("My Project") == scope_key("my_project") == scope_key("MY-PROJECT")
     True
     """
     _require(isinstance(name, str) and bool(key := _scope_key(name)),
-             f"scope={_shown(name)}; give 1 to 200 characters on one line, or 'global'")
+             f"scope={_shown(clean(name))}; give 1 to 200 characters on one line, without a "
+             "password or other secret, or 'global'")
     return key
 
 
 @lru_cache(maxsize=1_024)
 def _scope_key(name: str) -> str:
-    if not _is_line(name, 200):
+    if not _is_line(name, 200) or clean(name) != storable(name):
         return ""
     folded = unicodedata.normalize("NFKC", storable(name)).casefold()
     return re.sub(r"[\s_-]+", "-", folded.strip())
@@ -2157,6 +2245,9 @@ rule es (?:a partir de ahora|de ahora en adelante),? (?:(?:no )?DO_ES|siempre|nu
   |siempre DO_ES\b(?! l[ae] mism[oa]).{3}
   |nunca (?!(?:antes|digas|sabes|puedes|tienes|eres|vas|haces|quieres|dices|vienes|crees|ves
   |entiendes|ganas|llegas|escuchas)\b)\w{2,}[ae]s\b.{3}
+order en (?:always|never|only|don't|do not|prefer|follow|ensure|DO_EN)\b
+order ru (?:всегда|никогда|только|нельзя|не \w+(?:ть|[йи]те?|ь)|DO_RU)\b
+order es (?:siempre|nunca|solo|no \w+|DO_ES)\b
 like en (?:i|we)(?:'d| would)?(?: \w+ly| now)* prefer CLEAR|i(?:'d| would) rather CLEAR
   |i like (?:my|the|your) (?:\w+ ){1,3}(?:short|brief|long|detailed|simple|formal|black|hot|cold)\b
   |(?:i|we)(?: \w+ly| also| just)* (?:(?:don't |do not )?(?:like|love|enjoy)|hate|dislike
@@ -2304,7 +2395,8 @@ def _claim(text: str, *groups: str) -> tuple[str, str, str, str] | None:
     """(group, language, name, text without openers) of what a text claims where it begins."""
     for at in dict.fromkeys((_OPENER.match(text).end(), 0)):
         for group, lang, start in _beginnings():
-            if (not groups or group in groups) and (match := start.match(text, at)):
+            asked = group in groups if groups else group != "order"
+            if asked and (match := start.match(text, at)):
                 named = match.groupdict()
                 return group, lang, named.get("name") or "", named.get("rest") or text[at:]
     return None
@@ -2325,6 +2417,12 @@ def _stated(message: Item) -> Iterator[Proposal]:
                 yield proposal
 
 
+def orders(text: str) -> bool:
+    """Whether a text, no matter whose, begins with an order, or says what must be."""
+    return bool(_claim(text.lstrip("*_`> "), "order", "rule")) or (
+        "must" in facts(text[:400]).signs)
+
+
 def _topic(text: str) -> str | None:
     """What a short wish is about, with its choice left open; None where that is unknown."""
     words = {_AXES.get(word, word) for word in content(text)} - {""}
@@ -2340,7 +2438,7 @@ def same_subject(new: str, old: str) -> bool:
     """Whether two texts, one in a person's own words, share half of what one is about, whoever it
     is that wishes or chooses so."""
     own = [bool(_OWN_WORDS.search(text)) for text in (new, old)]
-    mine, yours = ({_AXES.get(word, word) for word in content(text.split(": ", said)[-1])}
+    mine, yours = ({_AXES.get(word, word) for word in facts(text.split(": ", said)[-1]).units}
                    - _CHOOSING - {"", "-"} for text, said in zip((new, old), own, strict=True))
     return not any(own) or 2 * len(mine & yours) >= (min(len(mine), len(yours)) or 1)
 
@@ -2532,9 +2630,15 @@ def cue_of(query: str) -> Cue:
 # A number that names a thing, after a word and what may join them, and the word that follows.
 _NUMBER = Regex(
     r"(?<![\d.,])(\d++(?:[._/-]\d++)*+)(?![^\W_]|[:,]\d)(?=\s?([^\W\d_]+|%)|)")
-_NAME = Regex(r"(?<![^\W_])([^\W\d_]++)([-_]|:?\s?(?:(?:number|no\.|номер|n[uú]mero)\s)?[#№]?\s?)$",
-              re.I)
-_CALENDAR = Regex(r"\d{4}([-/.])\d\d?\1\d\d?|\d\d?([-/.])\d\d?\2\d{2,4}")
+_NAME = Regex(r"(?<![^\W_])([^\W\d_]++|§+)([-_]|:?\s?"
+              r"(?:(?:number|no\.|номер|n[uú]mero)\s)?[#№]?\s?)$", re.I)
+_CALENDAR = Regex(r"\d{4}([-/.])\d\d?\1\d\d?|[0-3]?\d([-/.])[0-3]?\d\2(?:\d\d|\d{4})")
+# What is a name as a whole: a MAC or IPv6 address, a hex number, a telephone, AB.12.C.
+_NAMED_WHOLE = Regex(
+    r"(?<![\w:+.])(?:(?P<mac>(?:[\da-f]{2}[:-]){5}[\da-f]{2})|(?P<hex>0x[\da-f]+)"
+    r"|(?P<ip>(?=[\da-f:]*(?:::|[a-f]))(?:[\da-f]{0,4}:){2,7}[\da-f]{1,4})"
+    r"|(?P<phone>\+\d[\d ()-]{6,18}\d)|(?P<part>[a-z]{1,4}(?:\.\d+)+\.[a-z]\w{0,4}))"
+    r"(?![\w:])", re.I)
 _Named = dict[tuple[str, str], str]
 
 
@@ -2543,7 +2647,10 @@ def identifiers(text: str, *, sure: bool = False) -> _Named:
     """{(name, number): as written} of ABC-16, srv99, v2.3.7, invoice 4472, hashes; `sure`: without
     what may be a count, an amount or a date."""
     found = {("#", code.lower()): code for code in _HASH.findall(text)}
-    for match in _NUMBER.finditer(text):
+    for match in _NAMED_WHOLE.finditer(text):
+        kind, code = str(match.lastgroup), match[0].lower()
+        found[f":{kind}", code if kind == "ip" else re.sub(r"\W", "", code)] = match[0]
+    for match in _NUMBER.finditer(_NAMED_WHOLE.sub(" ", text)):
         number, after = match[1], match[2] or ""
         before = _NAME.search(text, max(0, match.start() - 40), match.start())
         word, joint = before.groups() if before else ("", "")
@@ -2575,7 +2682,9 @@ def _around(text: str, asked: _Named) -> str:
     """The beginning of a text, and what stands around the numbers asked for in the rest."""
     if len(text) <= 20_000:
         return text
-    found = re.compile("|".join([re.escape(n) for _, n in asked]), re.I).finditer(text, 20_000)
+    found = re.compile("|".join([re.escape(n) for _, n in asked] + [
+        rf"(?<![^\W_]){word[0]}[\W_]{{0,3}}\d" for said in asked.values()
+        if (word := re.match(r"[^\W\d_]+", said))]), re.I).finditer(text, 20_000)
     return "\n".join([text[:20_000], *(text[match.start() - 60:match.end() + 20]
                                        for match in islice(found, 50))])
 
@@ -2902,6 +3011,7 @@ SQL_AFTER = "SELECT id, substr(text, 1, 2000), id FROM traces WHERE prev_id = ?"
 SQL_LESSONS = f"SELECT trace_id, text FROM variants WHERE origin = 'cue' AND trace_id {SQL_IN}"
 SQL_MARK = """SELECT CAST(value AS INTEGER) FROM db_meta WHERE key = ?
     AND CAST(value AS INTEGER) <= (SELECT max(seq) FROM sqlite_sequence)"""
+CONFLICTS = ("update", "contradiction")    # kinds of links that a recall tells
 SQL_CONFLICTS = """SELECT l.src, l.dst, l.kind
     FROM links l JOIN traces a ON a.id = l.src JOIN traces b ON b.id = l.dst
     WHERE l.kind IN ('update', 'contradiction') AND l.src IN (SELECT value FROM json_each(:ids))
@@ -2910,7 +3020,8 @@ SQL_CONFLICTS = """SELECT l.src, l.dst, l.kind
 SQL_MISSING = """FROM traces t LEFT JOIN traces p ON p.id = t.prev_id
     WHERE t.id NOT IN (SELECT trace_id FROM vectors)
     AND (:ids IS NULL OR t.id IN (SELECT value FROM json_each(:ids)))"""
-SQL_ALIKE = "SELECT id, scope_id FROM traces WHERE whole = ? ORDER BY id DESC LIMIT 48"
+SQL_ALIKE = f"""SELECT id FROM traces WHERE whole = ? AND scope_id {SQL_IN} AND valid_to IS NULL
+    AND quarantined = 0 ORDER BY id DESC LIMIT 48"""
 SQL_VECTORS = """SELECT trace_id, scope_id, prev_id, n_words, scale, data
     FROM vectors JOIN traces ON id = trace_id
     WHERE trace_id > ? ORDER BY trace_id"""
@@ -2941,6 +3052,8 @@ SQL_COUNTS = """SELECT (SELECT count(*) FROM traces), (SELECT coalesce(sum(n), 0
 SQL_FORGOTTEN = """SELECT j.value FROM events, json_tree(data) j WHERE op = 'forget'
     AND (j.path = '$.ids' OR j.fullkey = '$.id')"""
 SQL_LOGS = "SELECT id FROM scopes WHERE log_of > 0"
+SQL_FAMILY = """SELECT id FROM scopes WHERE coalesce(log_of, id) IN (
+    1, (SELECT coalesce(log_of, id) FROM scopes WHERE id = ?))"""
 SQL_UNREAD = f"FROM traces t WHERE id > ? AND scope_id IN ({SQL_LOGS})"
 SQL_WORK = """SELECT 1 FROM events WHERE seq > ?
     AND op NOT IN ('recall', 'read', 'sleep', 'hook_error', 'backup') LIMIT 1"""
@@ -3416,11 +3529,16 @@ class Store:
 
 def shell_line(folder: str, words: str) -> str:
     """The command line that does something with the store in a folder, to be copied as it is."""
-    said = folder if re.fullmatch(r"[\w@%+=:,./-]+", folder, re.A) else "'" + folder.replace(
-        "'", r"'\''") + "'"             # by hand: an error may come where nothing can be imported
+    def said(word: str) -> str:         # by hand: an error may come where nothing can be imported
+        return word if re.fullmatch(r"[\w@%+=:,./-]+", word, re.A) else "'" + word.replace(
+            "'", r"'\''") + "'"
+
     home = os.environ.get("REALMEMORY_HOME") or os.path.join("~", ".realmemory")
     own = folder != os.path.abspath(os.path.expanduser(home))
-    return f"`realmemory {f'--path {said} ' * own}{words}`"
+    # As it was started: who copied this one file has no script of its name.
+    script = re.fullmatch(r"realmemory(\.exe)?", os.path.basename(sys.argv[0] if sys.argv else ""))
+    start = "realmemory" if script else f"python3 {said(os.path.abspath(__file__))}"
+    return f"`{start} {f'--path {said(folder)} ' * own}{words}`"
 
 
 def lost(folder: str) -> StoreDamaged | None:
@@ -3949,8 +4067,8 @@ class TraceStore(Store):
         key = scope_key(name)
         found = self._scopes.get(key) or self.value("SELECT id FROM scopes WHERE key = ?", key)
         if found is None and create:
-            found = self.run("INSERT INTO scopes(name, key) VALUES(?, ?)", name.strip(),
-                             key).lastrowid
+            found = self.run("INSERT INTO scopes(name, key) VALUES(?, ?)",
+                             storable(name).strip(), key).lastrowid
         if found is not None:
             self._scopes[key] = found
         return found
@@ -4143,7 +4261,7 @@ class TraceStore(Store):
             left = retention(1.0, max(0.0, at - row["touched_at"]) / DAY_S, self.config.link_tau_d)
             weight = min(1.0, weight + left * row["weight"])
             eligible = min(1.0, eligible + left * row["eligible"])
-            kind = kind if kind == "related" else row["kind"]
+            kind = kind if kind == "related" and row["kind"] not in CONFLICTS else row["kind"]
         self.run("INSERT OR REPLACE INTO links VALUES(?, ?, ?, ?, ?, ?)", source, target, kind,
                  weight, eligible, at)
 
@@ -4240,7 +4358,7 @@ def _normal_remote(url: str) -> str:
     True
     """
     url = re.sub(r"^[a-z+]+://", "", url.strip(), flags=re.I)
-    url = re.sub(r"^[^/@]*@", "", url).replace(":", "/", 1) if "@" in url.split("/")[0] else url
+    url = re.sub(r"^[^/]*@", "", url).replace(":", "/", 1) if "@" in url.split("/")[0] else url
     host, _, path = url.partition("/")
     return f"{host.lower()}/{path.strip('/').removesuffix('.git').lower()}"
 
@@ -4279,16 +4397,21 @@ class _Brain:
         """Record a given embedder in a store without traces; refuse another one in a used store."""
         self._embedder = chosen = provider(given)
         with self.store.reading():
-            other = self._other_than(chosen)
-            used = self.store.row("SELECT 1 FROM traces LIMIT 1") is not None
-        if other and (used or self.store.read_only):
+            other = self._may_take(chosen)
+        if other:
+            with self.store.writing():      # another process may have been first
+                if self._may_take(chosen):
+                    self._record(chosen)
+
+    def _may_take(self, chosen: EmbeddingProvider) -> str:
+        """What else the store, without traces, is recorded with, "" if nothing."""
+        other = self._other_than(chosen)
+        if other and (self.store.read_only or self.store.row("SELECT 1 FROM traces LIMIT 1")):
             raise EmbedderMismatch(
                 f"{self.store.path!r} was written with the embedder {other}, not {chosen.name!r}; "
                 "open it without naming one, or move it over: Hippocampus.reembed(...) or "
                 + shell_line(self.store.folder, "reembed --embedder NAME"))
-        if other:
-            with self.store.writing():
-                self._record(chosen)
+        return other
 
     def _other_than(self, chosen: EmbeddingProvider) -> str:
         """What else wrote the store, "" if nothing: another name, or another "<lambda>"."""
@@ -4458,10 +4581,12 @@ def brain_folder(path: str, namespace: str | None) -> str:
 
 def id_list(value: object, name: str) -> tuple[int, ...]:
     """Distinct ids in order, of an int, "12", "#12", "1,2", "[1, 2]" or an iterable of such."""
-    if isinstance(value, str):
-        value = re.findall(r"[^\s,;\[\]()]+", value)
+    def split(part: object) -> list[Any]:
+        return re.findall(r"[^\s,;\[\]()]+", part) if isinstance(part, str) else [part]
+
     ids: list[int] = []
-    for part in value if isinstance(value, Iterable) else [value]:
+    parts = value if isinstance(value, Iterable) and not isinstance(value, str) else split(value)
+    for part in chain.from_iterable(split(part) or [part] for part in parts):
         said = _shown(part) if isinstance(part, (int, list, tuple, dict)) else str(part)
         match = re.fullmatch(r"\s*[\"']?#?(\d{1,18})(\.0)?[\"']?\s*", said)
         _require(match is not None and not isinstance(part, bool) and int(match[1]) > 0,
@@ -4553,7 +4678,9 @@ def _source(given: Mapping[str, object]) -> dict[str, str | None]:
     """Who said a text and where, by name."""
     named: dict[str, str | None] = dict.fromkeys(("speaker", "session_id", "turn_id", "source_url"))
     for name, value in given.items():
-        _require(name in named, f"{name}={_shown(value)}; there are {', '.join(named)}")
+        _require(name in named, f"there is no argument {name}={_shown(value)}; there are text, "
+                 f"kind, scope, when, key, tags, origin, {', '.join(named)}, related_ids, "
+                 "force_new, meta")
         named[name] = None if value is None else named_by(value, name) or None
     return named
 
@@ -4651,13 +4778,6 @@ def _embedded(brain: _Brain, model: EmbeddingProvider, text: str, speaker: str |
         text, speaker, (before[0], before[1]) if before else None)))))
 
 
-@lru_cache(64)
-def _scope_given(scope: str) -> str:
-    """A scope's name, checked and free of secrets."""
-    scope_key(scope := clean(scope))
-    return scope
-
-
 def _text_given(text: object) -> tuple[str, tuple[str, ...]]:
     """A text as it may be stored, and the kinds of secrets cut out of it."""
     if not isinstance(text, str) or not _VISIBLE.search(text):
@@ -4694,7 +4814,6 @@ def draft_of(brain: _Brain, text: Any = None, *, kind: str = "episodic",
         raise InvalidInput(f"kind={_shown(kind)}, origin={_shown(origin)}; kinds are "
                            f"{', '.join(KINDS)}, origins {', '.join(ORIGINS)}")
     scope_key(scope := scope or GLOBAL)
-    scope = _scope_given(scope)
     named, about = _source(names), _plain_data(meta) if meta else {}
     session_id, model = named["session_id"] or clean(brain.session_id), brain.model()
     doubt = next(filter(None, map(suspicion, filter(None, (text, *named.values())))), "")
@@ -4734,22 +4853,22 @@ def place(brain: _Brain, draft: Draft) -> WriteResult:
     if decision.action == "reinforce" and target is not None:
         reinforce(brain, target, draft, decision)
         return WriteResult(target["id"], False, decision)
-    gist = None if draft.quarantine else _place_shared(brain, near, scope)
+    gist = None if draft.quarantine else _place_shared(brain, draft, near, scope)
     ident = insert(brain, draft, scope, gist, decision)
-    kinds = {n.row["id"]: n.comparison.relation for n in near if n.row is not target}
+    kinds = {n.row["id"]: n.comparison.relation for n in near} | {
+        decision.target_id: decision.relation}
     for other in decision.related_ids:
-        if other in draft.related_ids:
-            store.link(ident, other, "related", now, weight=1.0)
-        else:
-            kind = kinds.get(other, decision.relation).replace("same", "similar")
-            store.link(ident, other, kind, now, eligible=1.0 - decision.novelty)
+        kind, given = kinds.get(other, "related").replace("same", "similar"), other in related
+        store.link(ident, other, kind if kind in CONFLICTS or not given else "related", now,
+                   weight=float(given), eligible=0.0 if given else 1.0 - decision.novelty)
     return WriteResult(ident, True, decision)
 
 
-def _place_shared(brain: _Brain, near: Sequence[Neighbour], scope: int) -> int | None:
+def _place_shared(brain: _Brain, draft: Draft, near: Sequence[Neighbour], scope: int) -> int | None:
     """The trace whose place in recall a rewording shares; groups that it joins become one."""
     groups = sorted({n.row["gist_id"] or n.row["id"] for n in near if n.reworded and (
-        n.row["scope_id"] == scope and n.comparison.overlap >= brain.config.gate_gist)})
+        n.row["scope_id"] == scope and n.comparison.overlap >= brain.config.gate_gist
+        and not _other_day(draft, n.row))})
     for other in groups[1:]:
         brain.store.run("UPDATE traces SET gist_id = ? WHERE gist_id = ? OR id = ?", groups[0],
                         other, other)
@@ -4767,9 +4886,9 @@ def _live_kin(brain: _Brain, units: Sequence[int], words: Sequence[str],
               scopes: Sequence[int]) -> list[tuple[Any, int]]:
     """(row, units shared) of the current, trusted traces that share most with a text."""
     config, store = brain.config, brain.store
-    alike = {row[0]: len(units) for row in store.rows(SQL_ALIKE, whole_of(words))
-             if row[1] in scopes} if all(  # no word singles one out
-                 store.index.common(scopes, unit) for unit in units) else {}
+    alike = {row[0]: len(units) for row in store.rows(
+        SQL_ALIKE, whole_of(words), to_json(scopes))} if all(  # no word singles one out
+            store.index.common(scopes, unit) for unit in units) else {}
     live: list[tuple[Any, int]] = []
     for most in (config.gate_compare, 16 * config.gate_compare):  # old versions may stand before
         kin = store.index.kin(units, scopes, rarest=config.gate_probe, most=most)
@@ -4797,6 +4916,20 @@ def _close_kin(brain: _Brain, vector: tuple[float, bytes],
     return _live(brain.store, best[:brain.config.gate_compare])
 
 
+def _told(draft: Draft, row: sqlite3.Row) -> tuple[str, str, bool]:
+    """A draft's text and a known one, of passages what stands under a heading that both have;
+    whether one file says both."""
+    text, known = draft.text, row["text"]
+    if not draft.origin == row["origin"] == "file" or len(text) + len(known) > LONG_TEXT:
+        return text, known, False
+    head, _, under = text.partition("\n")
+    if under and known.startswith(f"{head}\n"):
+        text, known = under, known[len(head) + 1:]
+    path, place = ((source or "").partition("#L")[0] for source in (
+        draft.source_url, row["source_url"]))
+    return text, known, path == place
+
+
 def neighbours(brain: _Brain, draft: Draft, scope: int) -> list[Neighbour]:
     """The live traces most like a draft, what says most first; near twins are compared in full."""
     config, near = brain.config, list[Neighbour]()
@@ -4817,6 +4950,12 @@ def neighbours(brain: _Brain, draft: Draft, scope: int) -> list[Neighbour]:
     for row, shared in _live_kin(brain, units, draft.words, scopes):
         shared = min(shared, len(units), row["n_words"])  # its other wordings may hold more
         twin, alike = distance(len(units), row["n_words"], shared, spaced=spaced)
+        text, known, one_file = _told(draft, row)
+        if text is not draft.text or not twin and len(text) < 2_000 > len(known) and (
+                _JOINED.search(text) and _JOINED.search(known)):    # a date is several terms
+            mine, other = _known_facts(text), _known_facts(known)
+            shared = len(mine.units & other.units)
+            twin, alike = distance(len(mine.units), len(other.units), shared, spaced=spaced)
         if not twin and alike < config.gate_link:
             continue
         said = Comparison("similar", alike, f"{shared} of {len(units)} words are shared")
@@ -4825,16 +4964,17 @@ def neighbours(brain: _Brain, draft: Draft, scope: int) -> list[Neighbour]:
             if fold(draft.text) == fold(row["text"]):
                 said = Comparison("same", 1.0, "same text")
         elif twin or len(units) <= 30:
-            mine, other = _known_facts(draft.text), _known_facts(row["text"])
+            mine, other = _known_facts(text), _known_facts(known)
             said = compare(mine, other) if twin else said
-            if _ORDER[said.relation] == 1 and not same_subject(draft.text, row["text"]):
-                said = said._replace(relation="similar", reason="about something else")
+            if _ORDER[said.relation] == 1 and (one_file or not same_subject(text, known)):
+                said = said._replace(relation="similar", reason="one file says both" if (
+                    one_file) else "about something else")
             reworded = said.relation == "similar" and same_claim(mine, other)
         add(row, said, shared,
             reworded or said.relation == "same" and row["speaker"] == draft.speaker)
-    known = {n.row["id"] for n in near}
+    seen = {n.row["id"] for n in near}
     for row, closeness in _close_kin(brain, draft.vector, scopes) if draft.vector else ():
-        if row["id"] not in known:  # the same in other words, or in another language
+        if row["id"] not in seen:  # the same in other words, or in another language
             add(row, Comparison("similar", round(closeness, 3), "close in meaning by the model"),
                 0, False)
     near.sort(key=lambda n: (_ORDER[n.comparison.relation], -n.comparison.overlap))
@@ -4855,8 +4995,10 @@ def decide(draft: Draft, scope: int, near: Sequence[Neighbour], config: MemoryCo
     action, target = ("link", related[0]) if related else ("create", None)
     overlap = max((n.comparison.overlap for n in near), default=0.0)
     if linked:
-        first, action = linked[0].row, "link"
-        (relation, _, reason), target = linked[0].comparison, first["id"]
+        best = next((n for n in linked if n.comparison.relation == "same"
+                     and not _kept_apart(draft, scope, n.row)), linked[0])
+        first, action = best.row, "link"
+        (relation, _, reason), target = best.comparison, first["id"]
         if relation == "same" and (apart := _kept_apart(draft, scope, first)):
             relation, reason = "similar", f"{reason}, but {apart}"
         elif relation == "same":
@@ -4868,6 +5010,12 @@ def decide(draft: Draft, scope: int, near: Sequence[Neighbour], config: MemoryCo
         reason="; ".join([reason, *draft.notes]))
 
 
+def _other_day(draft: Draft, row: sqlite3.Row) -> bool:
+    """Whether both tell what happened, on days that were given and are two."""
+    days = {at // DAY_S for at in (draft.when, row["valid_from"]) if at is not None}
+    return draft.kind == row["kind"] == "episodic" and len(days) > 1
+
+
 def _kept_apart(draft: Draft, scope: int, row: sqlite3.Row) -> str:
     """Why a text of the same content is still no reinforcement, or ""."""
     theirs, mine = row["speaker"] or "", draft.speaker or ""
@@ -4876,6 +5024,7 @@ def _kept_apart(draft: Draft, scope: int, row: sqlite3.Row) -> str:
         (row["origin"] != draft.origin, f"said by another origin ({row['origin']})"),
         (theirs.casefold() != mine.casefold(), f"said by another speaker ({theirs or 'unnamed'})"),
         (draft.key and row["key"] not in (None, draft.key), f"kept under the key {row['key']}"),
+        (_other_day(draft, row), f"of another day ({day_of(row['valid_from'] or 0)})"),
         (draft.quarantine, "quarantined text reinforces nothing")) if apart), "")
 
 
@@ -5511,8 +5660,11 @@ def _recalled(brain: _Brain, query: str, *, k: int, scope: str | None, all_scope
     _whole(k, "k", 1_000)
     _whole(1 if budget_chars is None else budget_chars, "budget_chars", 10**9)
     number_in(0.0 if min_confidence is None else min_confidence, "min_confidence", 0.0, 1.0)
+    asked = filters.get("start"), filters.get("end")
     filters |= {name: epoch(filters[name], name) for name in ("as_of", "start", "end")
                 if filters.get(name) is not None}
+    _require(None in asked or filters["start"] <= filters["end"], f"start={_shown(asked[0])} is "
+             f"after end={_shown(asked[1])}, so nothing lies between: swap them")
     started = time.perf_counter()
     with brain.store.reading():
         scopes = brain.store.visible(scope, all_scopes)
@@ -5586,13 +5738,34 @@ def _within(items: Sequence[Item], budget: int | None) -> list[Item]:
 
 # === 20. Revising, rewarding, forgetting ==========================================================
 
+def planned(brain: _Brain, row: sqlite3.Row, draft: Draft) -> bool:
+    """Whether a text holds only in days to come, and so can't stand for one that holds now."""
+    tomorrow = brain.clock() + DAY_S    # in any time zone
+    return draft.when is not None and valid_from(row) <= tomorrow < draft.when
+
+
+# What stays is found beside the new text, too; what may contradict the old one says nothing of it.
+_SQL_HEIR_LINKS = """INSERT OR IGNORE INTO links SELECT iif(src = :old, :new, src), iif(dst = :old,
+    :new, dst), kind, weight, eligible, touched_at FROM links WHERE :old IN (src, dst)
+    AND :new NOT IN (src, dst) AND kind NOT IN ('update', 'contradiction')"""
+
+
+def _may_replace(brain: _Brain, row: sqlite3.Row, draft: Draft) -> None:
+    """Raises InvalidInput where a text can't stand for what a trace says now."""
+    old_id = row["id"]
+    _require(draft.origin in TRUSTED or row["origin"] not in TRUSTED, f"text of origin "
+             f"{draft.origin!r} may not replace what {row['origin']!r} said in #{old_id}; remember "
+             "it instead, without a key")
+    _require(not planned(brain, row, draft), f"when={day_of(draft.when or 0)} is to come and "
+             f"#{old_id} holds until then; remember what will hold as a text of its own, without a "
+             f"key and with its day in words, and revise #{old_id} on that day")
+
+
 def _revise(brain: _Brain, row: sqlite3.Row, draft: Draft) -> WriteResult:
     store, old_id, scope, now = brain.store, row["id"], row["scope_id"], brain.clock()
     if draft.text == row["text"]:
         return known_as(old_id, f"#{old_id} says just this: nothing to revise")
-    _require(draft.origin in TRUSTED or row["origin"] not in TRUSTED, f"text of origin "
-             f"{draft.origin!r} may not replace what {row['origin']!r} said in #{old_id}; remember "
-             "it instead, without a key")
+    _may_replace(brain, row, draft)
     _require(draft.when is None or draft.when >= valid_from(row), f"when={day_of(draft.when or 0)} "
              f"is before #{old_id} became true ({day_of(valid_from(row))}); remember what held "
              "earlier as a text of its own, without a key")
@@ -5613,11 +5786,27 @@ def _revise(brain: _Brain, row: sqlite3.Row, draft: Draft) -> WriteResult:
         inherited = {"strength": max(row["strength"], brain.config.strength_new),
                      **{name: row[name] for name in ("pinned", "reinforcements", "contexts")}}
     store.change(new_id, **inherited)
+    store.run(_SQL_HEIR_LINKS, old=old_id, new=new_id)
     until = max(now if draft.when is None else draft.when, valid_from(row))
     store.supersede("UPDATE traces SET valid_to = coalesce(valid_to, ?), superseded_by = ?, "
                     "updated_at = ?, pinned = 0 WHERE id = ?", [(until, new_id, now, old_id)])
     store.event(now, "revise", scope, new_id, {"old": old_id})
     return WriteResult(new_id, decision.action == "create", decision)
+
+
+def _amended(brain: _Brain, row: sqlite3.Row, draft: Draft) -> WriteResult:
+    """Give a trace that says just this another kind, or the day when it became true."""
+    store, ident, now = brain.store, row["id"], brain.clock()
+    day = row["valid_from"] if draft.when is None else draft.when
+    if (draft.kind, day) == (row["kind"], row["valid_from"]):
+        return _revise(brain, row, draft)
+    _may_replace(brain, row, draft)
+    store.drop_traces({ident: row})     # it is found by its day, too
+    store.change(ident, kind=draft.kind, valid_from=day, updated_at=now)
+    store.add_pointers(now, "reindex", row["scope_id"], ident,
+                       store.pointers_of(store.traces([ident])[ident]))
+    return known_as(ident, f"#{ident} is of kind {draft.kind} and true since "
+                    f"{day_of(valid_from(row) if day is None else day)} now")
 
 
 def keyed(brain: _Brain, draft: Draft, *, heard: bool = False) -> WriteResult:
@@ -5626,7 +5815,8 @@ def keyed(brain: _Brain, draft: Draft, *, heard: bool = False) -> WriteResult:
     row = under_key(brain.store, brain.store.scope_id(draft.scope, create=True), draft.key)
     if row is None:
         return place(brain, draft)
-    if draft.text == row["text"] and not _kept_apart(draft, row["scope_id"], row):
+    if draft.text == row["text"] and not _kept_apart(
+            draft._replace(when=None), row["scope_id"], row):   # a slot holds on another day, too
         result = known_as(row["id"], "said again under its key")
         reinforce(brain, row, draft, result.decision)
         return result
@@ -5722,6 +5912,7 @@ class Forgotten(Record):
     blocks: tuple[str, ...] = ()
     memory_ids: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()  # what was spared or could not be done, why, and the way on
+    rewritten: tuple[str, ...] = ()  # copies that held it
 
 
 # Of the traces :ids.  Cues: those that returned one (see `_learn`), and those that tell of one.
@@ -5801,6 +5992,7 @@ FORGOTTEN = "[forgotten]"  # in place of the text where a tool's call or result 
 
 
 QUOTED_WORDS = 12  # in a row: a quote of a text that has more
+AKIN_HELD = 10  # traces that may hold the rarest term of what tells of a text in other words
 _ESCAPED = Regex(r"\\(?:u([0-9a-fA-F]{4})|[nrt])")  # as JSON has it
 _QUOTABLE = Regex(f"{_RUN.source[1:-2]}|(?:(?!{_RUN.source[1:-2]})(?!_){_W})+")  # a word or sign
 _QUOTABLE_ASCII = Regex(r"[^\W_]+")    # the same of ASCII, five times as fast
@@ -5901,6 +6093,29 @@ class _Quotes:
         return [self.without(part) for part in value] if isinstance(value, list) else value
 
 
+_Runs = set[tuple[str, ...]]
+
+
+def _runs(texts: Iterable[str]) -> _Runs:
+    """What tells of texts in other words: their number-like terms, three content words in a row."""
+    runs = _Runs()
+    for text in texts:
+        told = [word for word in content(text) if word not in STOP]
+        runs |= {(word,) for word in told if len(word) > 3 and re.search(r"\d", word)}
+        runs.update(zip(told, told[1:], told[2:], strict=False))
+    return runs
+
+
+def _akin(store: TraceStore, runs: _Runs, holders: Mapping[int, set[int]]) -> list[sqlite3.Row]:
+    """The traces that hold one of some runs, of whose terms few hold one."""
+    near = set[int]()
+    for run in runs:
+        rarest = min((holders.get(unit_of(word), ()) for word in run), key=len)
+        near.update(rarest if len(rarest) <= AKIN_HELD else ())
+    return [row for row in store.traces(near).values()
+            if not runs.isdisjoint(_runs(store.wordings(row)))]
+
+
 def _near(said: _Quotes, holders: Mapping[int, set[int]], own: set[int]
           ) -> tuple[set[int], bool]:
     """Ids of the traces that hold most of the rarest terms of a quote; whether others may hold one
@@ -5988,13 +6203,15 @@ def _quotes(texts: Iterable[str], sought: Iterable[str] = ()) -> _Quotes:
 
 
 def _holding(brain: _Brain, rows: Mapping[int, sqlite3.Row], every: _Quotes, quoted: _Quotes,
-             scopes: Iterable[int], holders: Mapping[int, set[int]], own: set[int]) -> tuple[
+             scopes: Iterable[int], holders: Mapping[int, set[int]], own: set[int],
+             runs: _Runs) -> tuple[
         dict[int, tuple[sqlite3.Row, str, str | None]], list[int], dict[int, list[str]], list[int],
         int]:
     """Where texts stand beside their traces: {id: (row, text and meta without them)} of what tools
     were told and answered and of turns' meta, but for a tool's own text, which one that says it
     again does not quote; ids; {id: label, and value, description, metadata without them} of blocks
-    that say it; ids of edits that did; how many traces of other projects do."""
+    that say it, or hold one of the `runs`; ids of edits that did; how many traces of other
+    projects do."""
     store, copies, telling = brain.store, dict[int, tuple[sqlite3.Row, str, str | None]](), []
     logs, elsewhere = {row[0] for row in store.rows(SQL_LOGS)}, 0
     owners = {row[0] for row in store.rows(
@@ -6021,9 +6238,11 @@ def _holding(brain: _Brain, rows: Mapping[int, sqlite3.Row], every: _Quotes, quo
             telling += [other["id"]] * (other["scope_id"] in family)
     telling += [row[0] for row in store.run(_KINDRED, ids=to_json([*rows]),
                                             family=to_json([*family]))]
+    telling += [row["id"] for row in _akin(store, runs, holders) if row["scope_id"] in family]
     blocks = {ident: [label, *map(every.without, about)] for ident, label, *about in store.rows(
         f"SELECT id, label, value, description, metadata FROM blocks WHERE scope_id {SQL_IN} "
-        "ORDER BY label", to_json([*owners])) if any(map(every.within, (label, *about)))}
+        "ORDER BY label", to_json([*owners])) if any(map(every.within, (label, *about)))
+        or not runs.isdisjoint(_runs(about))}
     edits = [ident for ident, before in store.rows("SELECT id, before FROM block_edits")
              if every.within(before)]
     return copies, telling, blocks, edits, elsewhere
@@ -6121,7 +6340,8 @@ def forget_traces(brain: _Brain, rows: Mapping[int, sqlite3.Row], sought: Sequen
     spoken = [ident for ident, row in rows.items() if not _is_tools(row)]
     copies, telling, blocks, edits, elsewhere = _holding(
         brain, rows, every, every if len(spoken) == len(rows) else _quotes(
-            chain.from_iterable(texts[ident] for ident in spoken), sought), scopes, holders, own)
+            chain.from_iterable(texts[ident] for ident in spoken), sought), scopes, holders, own,
+        _Runs() if cut else _runs([*chain.from_iterable(texts.values()), *sought]))
     store.run_many("UPDATE blocks SET value = ?, description = ?, metadata = ? WHERE id = ?", [
         (*about, ident) for ident, (_, *about) in blocks.items() if cut])
     labels = [label for label, *_ in blocks.values() if not cut or every.within(label)]
@@ -6397,7 +6617,7 @@ def _taken_in(brain: _Brain, draft: Draft, heard: bool, before: dict[int, list[o
         and verdict.relation in ("update", "contradiction") and not n.row["key"]
         and (n.row["scope_id"], n.row["kind"]) == (scope, draft.kind)
         and OVERHEARD in json.loads(n.row["tags"] or "[]")), None)
-    if old and old["origin"] == "user" and not heard:
+    if old and (old["origin"] == "user" and not heard or planned(brain, old, draft)):
         old, draft = None, draft._replace(key=None)     # it stands beside it
     for row in [*(n.row for n in near), *filter(None, [old])]:
         before.setdefault(row["id"], [row[name] for name in _KEPT])
@@ -7046,10 +7266,14 @@ class Hippocampus(_Brain):
         step = 1 if self.model() else 100  # a model reads what was said before
         for start in range(0, len(given), step):
             drafts = []
-            for item in given[start:start + step]:
-                _require(isinstance(item, (str, Mapping)),
-                         f"remember_many: {_shown(item)} is neither a text nor a mapping")
-                drafts.append(draft_of(self, **({"text": item} if isinstance(item, str) else item)))
+            for n, item in enumerate(given[start:start + step], start):
+                _require(isinstance(item, (str, Mapping)), f"remember_many: items[{n}], "
+                         f"{_shown(item)}, is neither a text nor a mapping")
+                try:
+                    drafts.append(draft_of(self, **(
+                        {"text": item} if isinstance(item, str) else item)))
+                except InvalidInput as error:
+                    raise InvalidInput(f"items[{n}]: {error}") from None
             with self.writing():
                 results += [keyed(self, draft) for draft in drafts]
         return results
@@ -7062,14 +7286,18 @@ class Hippocampus(_Brain):
             row = self._row(self.store.head(asked))
         draft = draft_of(  # outside the lock: a model takes its time
             self, new_text, kind=kind or row["kind"], scope=row["scope"], origin=origin,
-            speaker=row["speaker"], when=when, tags=json.loads(row["tags"] or "[]"),
-            meta=json.loads(row["meta"] or "{}"), key=row["key"])
+            speaker=row["speaker"], when=when)
         with self.writing():
             row = self._row(self.store.head(asked))
             self._refuse_turn(row)
+            key, doubt, notes = _key_given(row["key"], origin, draft.quarantine)
+            draft = draft._replace(
+                kind=kind or row["kind"], scope=row["scope"], speaker=row["speaker"], key=key,
+                tags=json.loads(row["tags"] or "[]"), meta=json.loads(row["meta"] or "{}"),
+                quarantine=doubt, notes=(*draft.notes, *notes))
             _require(not draft.quarantine, f"revise: the new text is {draft.quarantine} and may "
                      "not replace a trace; remember it instead, marked as untrusted")
-            result = _revise(self, row, draft)
+            result = (_amended if draft.text == row["text"] else _revise)(self, row, draft)
         if row["id"] != asked:
             reason = f"#{asked} was superseded already; {result.decision.reason}"
             result = result._replace(decision=result.decision._replace(reason=reason))
@@ -7104,7 +7332,7 @@ class Hippocampus(_Brain):
         before are named; with `backups` these, and all ever forgotten, leave the copies, too."""
         ids = self.not_forgotten(memory_ids) if backups else id_list(memory_ids, "memory_ids")
         scope_key(scope := scope or GLOBAL)
-        what = Selection(query, origin, source_url, session_id, everything, clean(scope),
+        what = Selection(query, origin, source_url, session_id, everything, scope,
                          all_scopes, pinned).checked()
         _require(bool(ids) + (what is not None) == 1 or bool(backups and not ids and not what),
                  "forget: give ids, or else a query, an origin, a source, a session or everything")
@@ -7125,9 +7353,10 @@ class Hippocampus(_Brain):
             gone = {row[0] for row in self.store.rows(SQL_FORGOTTEN)} - {*self.store.traces(ids)}
         return tuple(ident for ident in ids if ident not in gone)
 
-    def _forget_in_copies(self, what: Selection | None) -> dict[str, str]:
-        """Rewrite copies without what is selected or was ever forgotten; why not, by path."""
-        store, failed = self.store, dict[str, str]()
+    def _forget_in_copies(self, what: Selection | None) -> tuple[list[str], dict[str, str]]:
+        """Rewrite copies without what is selected or was ever forgotten: those that were, and why
+        others were not, by path."""
+        store, done, failed = self.store, list[str](), dict[str, str]()
         with store.reading():
             kept = {row[0] for row in store.rows("SELECT uid FROM traces")}
             uids = {row[0] for row in store.rows("SELECT value FROM events, json_each(data, "
@@ -7136,6 +7365,7 @@ class Hippocampus(_Brain):
             try:
                 with unfinished(path) as part:
                     gone = self._rewritten(path, part, what, uids, kept)
+                done += [path] * any(gone.removed.values())
                 if gone.blocks:
                     failed[path] = f"in the name of {', '.join(gone.blocks)}"
             except (RealMemoryError, OSError, *UNREADABLE) as error:
@@ -7143,7 +7373,7 @@ class Hippocampus(_Brain):
                     store.folder, "forget --backups --yes") + ", or delete that file"
         if os.path.isdir(store.replicated):
             failed[store.replicated] = "Litestream's own copy: let it make a new one"
-        return failed
+        return done, failed
 
     def _rewritten(self, path: str, part: str, what: Selection | None, uids: Collection[int],
                    kept: Collection[int]) -> Forgotten:
@@ -7181,9 +7411,9 @@ class Hippocampus(_Brain):
         gone = gone._replace(wal="erased" if done else "pending", notes=notes, backups=(
             *kept_copies(store.folder), *filter(os.path.isdir, [store.replicated])))
         if backups:
-            failed = self._forget_in_copies(what)
-            gone = gone._replace(backups=tuple(failed), notes=gone.notes + tuple(
-                f"{path!r} still holds it: {why}" for path, why in failed.items()))
+            rewritten, failed = self._forget_in_copies(what)
+            gone = gone._replace(rewritten=(*rewritten,), backups=(*failed,), notes=(
+                *gone.notes, *(f"{path!r} still holds it: {why}" for path, why in failed.items())))
         with suppress(EmbedderMismatch):
             if blind and (model := self.model()):
                 self._embed_missing(model, among=blind)
@@ -7195,6 +7425,9 @@ class Hippocampus(_Brain):
             row, pinned = self._row(memory_id), bool(pinned)
             _require(not (pinned and row["quarantined"]), f"#{row['id']} is quarantined: untrusted "
                      "text can't be pinned")
+            newest = f"superseded by #{self.store.head(row['id'])}: pin that"
+            _require(not pinned or row["valid_to"] is None, f"#{row['id']} is " + (
+                newest if row["superseded_by"] else "retired: no brief shows it, pinned or not"))
             if pinned:
                 self._refuse_turn(row)
             self.store.change(row["id"], pinned=pinned)
@@ -7218,10 +7451,13 @@ class Hippocampus(_Brain):
                          start=start, end=end, min_confidence=min_confidence,
                          budget_chars=budget_chars, explain=explain)
 
-    def get(self, memory_id: int, *, scope: str | None = None, all_scopes: bool = True) -> Item:
-        """One trace by id, superseded ones included; NotFound where `scope` does not see it."""
+    def get(self, memory_id: int, *, scope: str | None = None,
+            all_scopes: bool | None = None) -> Item:
+        """One trace by id, superseded ones included; NotFound where `scope`, if given, does not
+        see it, unless `all_scopes`."""
         with self.store.reading():
-            return records(self, [self._row(memory_id, scope, all_scopes)])[0]
+            return records(self, [self._row(
+                memory_id, scope, scope is None if all_scopes is None else all_scopes)])[0]
 
     def traces(self, *, scope: str | None = None, all_scopes: bool = False,
                kind: str | None = None, include_superseded: bool = False, limit: int = 50,
@@ -7275,12 +7511,16 @@ class Hippocampus(_Brain):
                 to_json(self.store.visible(scope, all_scopes, logs=logs)), *parameters))
 
     def sources(self, memory_id: int) -> list[Item]:
-        """What a trace was merged or learned from, and that from, as far as it is still there."""
+        """What a trace was merged or learned from, and that from, as far as it is still there, and
+        is of its project or global: what its meta names was perhaps written by anybody."""
         with self.store.reading():
             rows = {row["id"]: row for row in [self._row(memory_id)]}
+            seen = {row[0] for row in self.store.rows(SQL_FAMILY, *(
+                row["scope_id"] for row in rows.values()))}
             for row in (todo := [*rows.values()]):      # grows
                 wanted = listed_in(json.loads(row["meta"] or "{}"), "sources", int)
-                todo += self.store.traces(i for i in wanted if i not in rows).values()
+                todo += [one for one in self.store.traces(
+                    i for i in wanted if i not in rows).values() if one["scope_id"] in seen]
                 rows |= {one["id"]: one for one in todo}
             return records(self, [*rows.values()][1:])
 
@@ -7472,7 +7712,7 @@ class Desk:
     def __init__(self, hippo: Hippocampus, project: Project) -> None:
         self.hippo, self.project = hippo, project._replace(
             identities=tuple(storable(identity) for identity in project.identities))
-        self._claimed = ""  # the scope that writes of the detected project go to
+        self._claimed = "?", ""  # epoch, scope that writes of the detected project go to then
         self.unnamed: Any = None  # the main context of a caller that names no session
         self.shared = False  # by callers that must name theirs
 
@@ -7489,10 +7729,12 @@ class Desk:
         """The scope to write to; a detected repository's name is bound to it from now on."""
         if given and given.strip() or not self.project.name:
             return self.scope(given) or GLOBAL
-        if not self._claimed:
-            with self.hippo.store.writing():
-                self._claimed = self.bound()
-        return self._claimed
+        with (store := self.hippo.store).reading():
+            epoch = store.epoch     # another one once a project was renamed
+        if self._claimed[0] != epoch:
+            with store.writing():
+                self._claimed = epoch, self.bound()
+        return self._claimed[1]
 
     def bound(self) -> str:
         """As `claim` without an argument, inside a write transaction."""
@@ -7525,7 +7767,8 @@ class Desk:
             # Another repository may lie where one lay before: a remote says more than a path.
             if row and (not ours or not remotes or remotes.intersection(ours)):
                 return str(row["name"])
-        name = _CONTROL.sub("", storable(project.name))[:150].strip() or "project"
+        name = clean(project.name) if project.identities else storable(project.name)
+        name = _CONTROL.sub("", name)[:150].strip() or "project"    # folders are called anything
         taken = store.value("SELECT a.identity FROM scopes s JOIN aliases a ON a.scope_id = s.id "
                             "WHERE s.key = ?", scope_key(name))
         if project.identities and (taken or scope_key(name) == GLOBAL):
@@ -7657,6 +7900,13 @@ def _cmd_recall(desk: Desk, given: Mapping[str, Any]) -> Answer:
     why = bool(given.get("why"))
     packet = desk.hippo.recall(query, scope=desk.scope(project), explain=why, **_named(
         given, "k all_scopes kind tags include_superseded as_of min_confidence"))
+    # `k` is of all that is shown; beside a sure answer no faint association is.
+    floor = desk.hippo.config.abstain_below * (given.get("min_confidence") is None)
+    sure = any(item.confidence >= floor for item in packet.items)
+    items, beside = ([item for item in some if item.source != "associated" or not sure
+                      or item.confidence >= floor / 3] for some in (packet.items, packet.context))
+    packet = packet._replace(items=(*items,), context=(
+        *beside[:max(0, (given.get("k") or 5) - len(items))],))
     return Answer(packet, packet_text(packet, why=why))
 
 
@@ -7673,14 +7923,15 @@ def _shown_by_id(desk: Desk, query: str, project: str | None) -> str | None:
 
 
 def _cmd_revise(desk: Desk, given: Mapping[str, Any]) -> Answer:
-    result = desk.hippo.revise(desk.visible(given["old_id"])[0], given["new_text"],
-                               **_named(given, "kind when origin"))
+    old_id, = desk.visible(given["old_id"], given.get("project"))
+    result = desk.hippo.revise(old_id, given["new_text"], **_named(given, "kind when origin"))
     reason = one_line(result.decision.reason, 200)
     return Answer(result, f"#{result.memory_id} is current now ({reason}).")
 
 
 def _cmd_reflect(desk: Desk, given: Mapping[str, Any]) -> Answer:
-    done = desk.hippo.reflect(desk.visible(given["memory_ids"]), given["reward"])
+    done = desk.hippo.reflect(
+        desk.visible(given["memory_ids"], given.get("project")), given["reward"])
     strengths = "".join(f", #{i} strength {s:.2f}" for i, s in done.strengths.items())
     return Answer(done, f"Applied to {done.applied} memories{strengths}.")
 
@@ -7740,6 +7991,8 @@ _SQL_CITED_TURN = _SQL_TURN.replace("t.id = ?", "session_id = ? AND turn_id = ?"
     ORDER BY log_of = 1, t.id LIMIT 1"""
 _SQL_AFTER = f"{SQL_TRACE} WHERE session_id = ? AND scope_id = ? AND id > ? ORDER BY id LIMIT ?"
 _SQL_BEFORE = _SQL_AFTER.replace("id > ?", "id <= ?").replace("BY id", "BY id DESC")
+_SQL_NAME_NOW = """SELECT name FROM scopes WHERE id = coalesce((SELECT scope_id FROM events
+    WHERE seq > :seen AND op = 'rename' AND json_extract(data, '$.old') = :id), :id)"""
 
 
 def tokens_of(text: str) -> int:
@@ -8059,14 +8312,13 @@ class MainContext:
         _whole(max_main_context_tokens, "max_main_context_tokens", 10**9)
         _whole(1 if max_messages is None else max_messages, "max_messages", 10**9)
         scope_key(scope or GLOBAL)
-        self.hippo, self.scope = hippo, clean(scope or GLOBAL)
-        self.core = CoreMemory(hippo, self.scope)
+        self.hippo, self.core = hippo, CoreMemory(hippo, scope or GLOBAL)
+        self._place: tuple[int | None, int, str] = None, 0, "?"     # scope; event, epoch seen then
         named = named_by(session_id or "", "session_id", 200)
         self.session_id = named if named.strip() else hippo.session_id or os.urandom(6).hex()
         self.cap, self.max_messages = max_main_context_tokens, max_messages or math.inf
         self._count, self._summariser = count_tokens, summariser
-        self._room = min(self.cap * CORE_SHARE,     # for blocks and rules: a short turn has room
-                         self.cap * (1 - SUMMARY_SHARE) - self._count(" word" * 50))
+        self._room = self._room_of(self.cap)
         self._unsaved: list[int] = []           # read, and not yet in the ledger
         self.kept = True                        # its state, in the store
         self._drop()
@@ -8075,6 +8327,16 @@ class MainContext:
         self.refresh()
 
     # --- state ---
+
+    @property
+    def scope(self) -> str:
+        """The name that its project has now."""
+        with (store := self.hippo.store).reading():
+            ident, seen, epoch = self._place
+            if epoch != store.epoch:    # it may have been renamed
+                self.core.scope = store.value(_SQL_NAME_NOW, id=ident, seen=seen) or self.core.scope
+            self._place = store.scope_id(self.core.scope), store.seen, store.epoch
+        return self.core.scope
 
     def _drop(self) -> None:
         self._queue: list[_Turn] = []
@@ -8233,7 +8495,7 @@ class MainContext:
         with self._changing():
             self._state["turns"] += 1
             ident = log_turn(self.hippo, draft._replace(
-                turn_id=draft.turn_id or str(self._state["turns"])))
+                scope=self.scope, turn_id=draft.turn_id or str(self._state["turns"])))
         self.refresh(timeout_s=self.hippo.store.timeout_s)  # the turn is written all the same
         return ident
 
@@ -8266,12 +8528,25 @@ class MainContext:
     def _core_fits(self, *, rules: bool = True) -> None:
         """Raises InvalidInput where blocks (and rules) are larger than their share of the cap."""
         held = self._rules(self.cap * RULES_SHARE) if rules else []
-        over = self._taken(self.core.text(), *held) - self._room
-        if 0 < over < math.inf:
+        taken = self._taken(self.core.text(), *held)
+        if 0 < (over := taken - self._room) < math.inf:
+            cap = int(max(taken / CORE_SHARE, (taken + self._short()) / (1 - SUMMARY_SHARE)))
+            while self._room_of(cap) < taken:
+                cap += 1
+                taken = self._taken(self.core.text(), *(
+                    self._rules(cap * RULES_SHARE) if held else []))
             raise InvalidInput(
                 f"core memory {'with its rules' if held else 'alone'} is {math.ceil(over):,} "
                 f"tokens over the {max(0, int(self._room)):,} that it may take of the main "
-                f"context's {self.cap:,}; shorten a block or raise the cap")
+                f"context's {self.cap:,}; shorten a block (CoreMemory(hippo, {self.scope!r})"
+                f".replace does it without a context) or raise the cap: {cap:,} will do")
+
+    def _room_of(self, cap: int) -> float:
+        """Tokens for blocks and rules under a cap: a short turn has room."""
+        return min(cap * CORE_SHARE, cap * (1 - SUMMARY_SHARE) - self._short())
+
+    def _short(self) -> int:
+        return self._count(" word" * 50)
 
     def tail(self) -> str:
         """The rest but for the turns: what lies outside, the summary, the pages."""
@@ -8463,7 +8738,7 @@ class MainContext:
     # --- external context ---
 
     def _item(self, handle: object) -> Item:
-        return self.hippo.get(handle, scope=self.scope, all_scopes=False)   # type: ignore[arg-type]
+        return self.hippo.get(handle, scope=self.scope)   # type: ignore[arg-type]
 
     def _seen(self, items: Sequence[Item]) -> list[Item]:
         """The items, entered into the ledger of what this session read."""
@@ -8711,7 +8986,7 @@ def context_of(desk: Desk, session_id: str | None = None, *, reads: bool = False
     if clean(session_id or "").strip() or desk.hippo.session_id:
         return MainContext(desk.hippo, session_id, scope=scope, max_main_context_tokens=cap)
     _require(not desk.shared, "session_id is missing: many agents share this server, so name yours")
-    if desk.unnamed is None or desk.unnamed.scope != clean(scope or GLOBAL):
+    if desk.unnamed is None or desk.unnamed.scope != (scope or GLOBAL):
         desk.unnamed = MainContext(desk.hippo, scope=scope, max_main_context_tokens=cap)
         desk.unnamed.kept = False
     context: MainContext = desk.unnamed
@@ -8751,14 +9026,25 @@ def _cmd_forget(desk: Desk, given: Mapping[str, Any]) -> Answer:
     if asked:
         return asked._replace(data={**asked.data, **would._asdict()})
     gone = desk.hippo.forget(ids, **which)
-    what = ", ".join(f"#{ident}" for ident in gone.memory_ids) or "what was selected"
-    kept = f"; copies that still hold it: {', '.join(gone.backups)}" if gone.backups else ""
-    kept += " (add --backups to rewrite them)" * bool(gone.backups and not given.get("backups"))
-    left = ", ".join([*(f"#{other}" for other in gone.left), *gone.blocks])
-    kept += (f"; not removed, for it may say the same or come from it: {left}: look at each, and "
-             "forget or edit what tells of it") * bool(left)
-    return Answer(gone, f"{what} is forgotten: {_pairs(gone.removed)}; WAL {gone.wal}{kept}"
-                  + "".join(f"; {note}" for note in gone.notes))
+    n, copies = len(gone.memory_ids), ", ".join(gone.rewritten)
+    told = [f"{_ids(gone.memory_ids) or 'what was selected'} {'are' if n > 1 else 'is'} forgotten: "
+            f"{_pairs(gone.removed)}" if any(gone.removed.values()) else
+            "nothing is left of it in the store", f"WAL {gone.wal}"]
+    if given.get("backups"):
+        told.append(f"copies rewritten: {copies or 'none, for none held it'}")
+    if gone.backups:
+        told.append(f"copies that still hold it: {', '.join(gone.backups)}"
+                    + " (add --backups to rewrite them)" * (not given.get("backups")))
+    if left := ", ".join(filter(None, [_ids(gone.left), *gone.blocks])):
+        told.append(f"not removed, for it may say the same or come from it: {left}: look at each, "
+                    "and forget or edit what tells of it")
+    return Answer(gone, "; ".join([*told, *gone.notes]))
+
+
+def _ids(some: Sequence[int]) -> str:
+    """The first twenty ids of some traces, and how many more there are."""
+    return ", ".join(f"#{ident}" for ident in some[:20]) + (
+        f" and {len(some) - 20:,} more" * (len(some) > 20))
 
 
 TOOLS = (
@@ -8771,9 +9057,9 @@ TOOLS = (
          "an update of another memory.", "text kind? related_ids? project?", False, _cmd_remember),
     Tool("reflect", "Tell memory what helped: a reward from -1 (misleading) to 1 (useful) for "
          "recalled memories. Those rewarded together are recalled together.",
-         "memory_ids reward", False, _cmd_reflect),
+         "memory_ids reward project?", False, _cmd_reflect),
     Tool("revise", "Replace a memory that is no longer true by its current text; the old one is "
-         "kept as history.", "old_id new_text", False, _cmd_revise),
+         "kept as history.", "old_id new_text project?", False, _cmd_revise),
     Tool("introspect", "What this memory is: store, project, counts, embedder.", "", True,
          _cmd_introspect),
     Tool("dream_log", "What sleep changed: links committed, memories promoted, merges proposed.",
@@ -8956,7 +9242,7 @@ def run_agent(model: Callable[[list[dict[str, Any]], list[dict[str, Any]]], Any]
     comes back to the model as an error.  A reply without an answer is sent back once, then the run
     stops; an answer that used recalled records and cites none is sent back once, then taken."""
     _require(isinstance(tools, Mapping | None) and all(map(callable, (tools or {}).values())),
-             f"tools={_shown(tools)}: give functions by name")
+             f"tools={_shown(tools)}: give functions by name, as {{\"weather\": weather}}")
     own, used, trace, sent_back = dict(tools or {}), set[int](), list[str](), set[str]()
     _require(callable(model), f"model={_shown(model)} is no function")
     _whole(max_steps, "max_steps", 10**6)
@@ -10101,7 +10387,8 @@ class _Hook:
             return self.row.silence
         self.scope = self.desk.bound()
         capture(self.brain, self.session, [draft._replace(scope=self.scope) for draft in drafts])
-        if self.event == "compact" or _word(self.data, "source") in ("compact", "clear"):
+        if self.event == "compact" or self.event == "start" and (       # the context is empty now
+                _word(self.data, "source") != "resume"):
             self.store.run("UPDATE injections SET gone = 1 WHERE session_id = ?", self.session)
         if self.event == "stop":
             _paid_off(self.brain, self.session, self.reply)
@@ -10118,12 +10405,13 @@ class _Hook:
         what = "\n".join([self.prompt, self.reply, *(_word(self.data, name)
                                                      for name in ("source", "turn"))])
         self.store.run("DELETE FROM firings WHERE abs(at - ?) > ?", self.now, AGAIN_S)
-        who, other = self.session or self.scope, {"prompt": "stop", "stop": "prompt"}
+        who = self.session or self.scope
         fresh = self.store.run("INSERT OR IGNORE INTO firings VALUES(?, ?)",
                                f"{who} {self.event} {_crc(what)}", self.now).rowcount == 1
-        if fresh and self.event in other:       # what is said again after a turn is another turn
-            begins = f"{who} {other[self.event]} "
-            self.store.run("DELETE FROM firings WHERE substr(key, 1, ?) = ?", len(begins), begins)
+        if fresh:       # what another event told may be told again after it: that is another turn
+            all_of, own = f"{who} ", f"{who} {self.event} "
+            self.store.run("DELETE FROM firings WHERE substr(key, 1, ?) = ? AND "
+                           "substr(key, 1, ?) <> ?", len(all_of), all_of, len(own), own)
         return fresh
 
     def _notes(self, found: Sequence[tuple[sqlite3.Row, float]], ms: float) -> str:
@@ -10182,11 +10470,14 @@ class _Hook:
 
 def module_command(first: str = "") -> list[str]:
     """The command that runs this file as a module, whose bytecode Python keeps (a quarter of the
-    time of a script), with nothing of the user's environment in the way; what to do `first`."""
-    folder, name = os.path.split(os.path.abspath(__file__))
-    module = name.removesuffix(".py")
-    code = (f"import sys; sys.path.append({json.dumps(folder, ensure_ascii=False)}); "
-            f"import {module}; {first}sys.exit({module}.main())")
+    time of a script), with nothing of the user's environment in the way; what to do `first`.  Of a
+    file that is gone it says so, and ends well."""
+    file = os.path.abspath(__file__)
+    module = os.path.basename(file).removesuffix(".py")
+    said, folder, gone = (json.dumps(text, ensure_ascii=False) for text in (
+        file, os.path.dirname(file), f"realmemory: {file} is gone; run its `install` again"))
+    code = (f"import os, sys; os.path.exists({said}) or sys.exit(print({gone}, file=sys.stderr)); "
+            f"sys.path.append({folder}); import {module}; {first}sys.exit({module}.main())")
     return [sys.executable or "python3", "-I", "-S", "-c", code]
 
 
@@ -10484,7 +10775,7 @@ def report_page(hippo: Hippocampus, scope: str | None = None, *, all_scopes: boo
     sleeps = [dict(islice(row.items(), 3),      # id, day, what, counts
                    changes=_pairs(dict(islice(row.items(), 3, None))) or "nothing")
               for row in reversed(report["sleeps"])]
-    cards.append(_card("Sleeps", "What consolidation changed; realmemory undo ID takes one back.",
+    cards.append(_card("Sleeps", "What consolidation changed; the command undo ID takes one back.",
                        _grid(sleeps)))
     cards += [_card(_TABLES[key][0], note, _grid(report[key])) for key, note in (
         ("reinforced", "Said or rewarded again and again."),
@@ -10675,6 +10966,24 @@ def _mcp_notes(row: Any) -> Iterator[dict[str, Any]]:
                "about": {"row": {"type": "entity", "name": name, "entityType": sort}}}
 
 
+def _letta_files(source: Source) -> Iterator[tuple[str, Any]]:
+    """(where, file) of what the sources of an agent file hold."""
+    data = _json_of(source.data) if isinstance(source.data, str) else source.data
+    files = data.get("files") if isinstance(data, dict) else None
+    for n, file in enumerate(files if isinstance(files, list) else (), 1):
+        yield f"file {n}", file
+
+
+def _letta_notes(file: Any) -> Iterator[dict[str, Any]]:
+    """A trace that was written as a file, or the passages of another file."""
+    name, text = str(file.get("file_name")), file.get("content")
+    whole = name.startswith("realmemory-")
+    for said in [text] if whole else [said for *_, said in passages(
+            text, marked=name.endswith(_MARKDOWN))] if text else ():
+        yield {"text": said, "when": file.get("created_at"), "tags": [] if whole else [name[:100]],
+               "id": str(file.get("id", "")) if whole else ""}
+
+
 def passages(text: str, *, small: bool = False, marked: bool = True
              ) -> Iterator[tuple[int, int, str, str]]:
     """(first line, last line, headings above it, text) of each passage: a paragraph or list item
@@ -10705,16 +11014,18 @@ def passages(text: str, *, small: bool = False, marked: bool = True
         code, size = code ^ line.lstrip().startswith("```"), size + len(line)
 
 
-def _prose(source: Source, *tags: str, small: bool = True, marked: bool = True
-           ) -> Iterator[tuple[str, Any]]:
-    """Passages with citations, but for signs alone ("```", "---").  What basic-memory writes,
-    "- [fact] text #tag (context)" and "- relation [[Target]]", is taken apart."""
+def _prose(source: Source, *tags: str, small: bool = True, marked: bool = True,
+           rules: bool = False) -> Iterator[tuple[str, Any]]:
+    """Passages with citations, but for signs alone ("```", "---"): episodes, or the facts and
+    `rules` of instructions.  What basic-memory writes, "- [fact] text #tag (context)" and
+    "- relation [[Target]]", is taken apart."""
     front, body = source.front() if marked else ({}, source.text)
     title, common = front.get("title", ""), (*tags, *re.findall(r"[\w/-]+", front.get("tags", "")))
     for first, last, above, text in passages(body, small=small, marked=marked):
         if not re.search(r"\w|[^\x00-\x7f]", text):
             continue
         own, about = common, dict[str, object]()
+        kind = "episodic" if not rules else "procedural" if orders(text) else "semantic"
         if title and (seen := _OBSERVED.fullmatch(text)):
             about, text = {"category": seen[1], "context": seen[4]}, f"{title}: {seen[2]}"
             own = (*common, *re.findall(r"(?<=#)[\w/-]+", seen[3]))
@@ -10724,6 +11035,7 @@ def _prose(source: Source, *tags: str, small: bool = True, marked: bool = True
             text = f"{above or title}\n{text}"
         yield one_line(text, 60), {
             "text": _WIKI.sub(r"\1", text) if title else text, "tags": own, "about": about,
+            "kind": kind,
             "source_url": f"file:{os.path.abspath(source.path)}#L{first}-L{last}"}
 
 
@@ -10735,9 +11047,12 @@ def _claude(source: Source) -> Iterator[tuple[str, Any]]:
         return
     front, body = source.front()
     body, told, sort = body.strip(), front.get("description", ""), front.get("type", "")
+    dated = dict[str, object]()
     if "realmemory" not in front and told not in body:
         body = f"{told}\n{body}".strip()
-    yield source.path, {"text": body, "tags": (sort,) * bool(sort),
+    with suppress(*_WRONG):             # what is no date is no reason to pass a note by
+        dated["when"] = epoch(next(filter(None, map(front.get, _FIELDS["when"].split())), None))
+    yield source.path, {**dated, "text": body, "tags": (sort,) * bool(sort),
                         "source_url": f"file:{os.path.abspath(source.path)}",
                         "kind": "procedural" if sort == "feedback" else "semantic"}
 
@@ -10762,8 +11077,18 @@ class _Intake:
         self.hippo, self.store, self.scope = hippo, hippo.store, scope
         self.own_scopes, self.again, self.seen = own_scopes, again, tuple[int, ...]()
         self.name, self.formats = "", dict[str, None]()     # of the source at hand; of all
+        self.steps, self.total, self.started = 0, 0, time.monotonic()   # notes read and written
+        self.progress: Callable[[int, str], None] | None = None
         with self.store.reading():
             self.look()
+
+    def step(self, where: str) -> None:
+        """Tell that one of `total` notes was read or written, and about how long the rest takes."""
+        self.steps += 1
+        if self.progress:
+            left = (time.monotonic() - self.started) * (2 * self.total / self.steps - 1)
+            self.progress(self.steps // 2, f"{one_line(where, 40)}, of {self.total:,}; about "
+                          f"{left:,.0f} s more")
 
     def look(self) -> None:
         """Read what the scope holds, inside a transaction, if anybody else wrote since."""
@@ -10828,12 +11153,15 @@ class _Intake:
         """Write a draft, over what its source said before, inside a transaction."""
         if stands := self.standing(draft, old):
             return stands
+        over = old or under_key(self.store, self.store.scope_id(self.scope), draft.key)
+        ahead = over is not None and planned(self.hippo, over, draft)
         if old is not None and old["valid_to"] is None and not draft.quarantine:
-            when = draft.when if (draft.when or 0.0) > valid_from(old) else None
+            when = draft.when if (draft.when or 0.0) > valid_from(old) and not ahead else None
             result, revised = _revise(self.hippo, old, draft._replace(when=when)), "revised"
             self.held.pop(old["text"], None)
         else:
-            result, revised = keyed(self.hippo, draft), ""
+            result, revised = keyed(self.hippo, draft._replace(
+                key=None if ahead else draft.key)), ""
             if draft.force_new and result.created:
                 self.store.change(result.memory_id, valid_to=max(
                     draft.meta["import"]["until"], draft.when or -math.inf))
@@ -10862,7 +11190,8 @@ class _Intake:
             old, words = stay.get(draft.text), {*draft.words}
             if old is not None:
                 self.store.change(old["id"], source_url=draft.source_url,
-                                  source_hash=draft.source_hash)
+                                  source_hash=draft.source_hash,
+                                  kind=max(old["kind"], draft.kind, key=KINDS.index))
             elif draft.text not in self.held and not self.passed_by(draft):
                 alike = max(islice(gone.values(), ALIKE_TRIED), default=None,
                             key=lambda one: len(words & one[1]))
@@ -10900,11 +11229,14 @@ def _take_notes(intake: _Intake, source: Source) -> Iterator[Verdict]:
         few = [*notes] if os.path.getsize(source.path) <= LINE_BYTES else None     # read once
         often.update(note.get("id", "") for _, note in few or notes if isinstance(note, dict))
         notes = iter(_notes_of(intake.name, source) if few is None else few)
+        intake.total += often.total()
     for batch in [[*notes]] if whole else iter(lambda: [*islice(notes, NOTES_AT_ONCE)], []):
         drafts = list[Draft]()
+        intake.total += len(batch) * whole
         for where, note in batch:
             try:
                 if isinstance(note, dict):
+                    intake.step(where)
                     ident = note.get("id", "")
                     own = ("", path) if whole else (path, to_json([ident[:2_000]])) if (
                         ident and often[ident] == 1) else ("", "")
@@ -10918,12 +11250,16 @@ def _take_notes(intake: _Intake, source: Source) -> Iterator[Verdict]:
             continue
         with intake.hippo.writing():
             intake.look()
-            told = [*intake.file(path, drafts)] if whole else [
-                intake.place(draft, intake.before(draft)) for draft in drafts]
+            told = list[Verdict]()
+            for one in intake.file(path, drafts) if whole else (
+                    intake.place(draft, intake.before(draft)) for draft in drafts):
+                told.append(one)
+                intake.step(one.text)
         yield from told
 
 
-def _take_blocks(intake: _Intake, source: Source) -> Iterator[Verdict]:
+def _take_letta(intake: _Intake, source: Source) -> Iterator[Verdict]:
+    """The blocks of an agent file, then the files of its sources."""
     core = CoreMemory(intake.hippo, intake.scope)
     for row in agent_blocks(source.data):
         label, old = str(row.get("label")), core.blocks().get(str(row.get("label")))
@@ -10937,6 +11273,7 @@ def _take_blocks(intake: _Intake, source: Source) -> Iterator[Verdict]:
         why = [said.removeprefix("imported").lstrip("; "), f"core.undo({label!r}) brings back what "
                "stood there" * (action == "revised")]
         yield Verdict(action, None, f"block {label}", "; ".join(filter(None, why)))
+    yield from _take_notes(intake, source)
 
 
 # --- realMemory's own JSONL ---
@@ -11040,7 +11377,7 @@ class _OwnIntake:
         """A trace's line as a guarded draft, the other columns, and its other wordings."""
         plain: Any = SimpleNamespace(model=lambda: None, session_id=None, turned_off="")
         draft = draft_of(plain, **{name: row[name] for name in _SAID if name in row},
-                         scope=self.scope or row["scope"], when=row.get("valid_from"),
+                         scope=clean(self.scope or row["scope"]), when=row.get("valid_from"),
                          tags=row.get("tags", ()), meta=row.get("meta"))
         told: dict[str, Any] = {name: _whole(row.get(name, value), name, 10**9, 0)
                                 for name, value in _DEFAULTS.items()}
@@ -11129,7 +11466,7 @@ class _OwnIntake:
 
     def add_block(self, row: Mapping[str, Any]) -> Verdict:
         """A block of core memory or a file of the memory tool; where another stands, ours stays."""
-        label, value, place = str(row["label"]), clean(row["value"]), self.scope or row["scope"]
+        label, (value, place) = str(row["label"]), clean([row["value"], self.scope or row["scope"]])
         said, file = f"block {label}", label.startswith(_FILES)
         with self.store.reading():
             old = self.store.value("SELECT value FROM blocks WHERE label = ? AND scope_id = ?",
@@ -11209,11 +11546,20 @@ _SQL_STRONGEST = _SQL_SHARED.replace("BY id", "BY pinned DESC, strength DESC, id
 INDEX_BYTES = 20_000                # Claude reads 200 lines of MEMORY.md, 25 KB
 
 
-def _write_mcp(hippo: Hippocampus, scopes: Sequence[int], _: str) -> Iterator[str]:
+def _write_own(hippo: Hippocampus, scopes: Sequence[int], _: str, carried: set[int]
+               ) -> Iterator[str]:
+    for line in own_lines(hippo, scopes):
+        carried |= {line["id"]} if line["type"] == "trace" else set()
+        yield to_json(line) + "\n"
+
+
+def _write_mcp(hippo: Hippocampus, scopes: Sequence[int], _: str, carried: set[int]
+               ) -> Iterator[str]:
     """Entities with their observations, then relations; of our own traces a scope is the entity."""
     entities: dict[str, dict[str, Any]] = {}
     relations: list[dict[str, Any]] = []
     for row in hippo.store.rows(_SQL_SHARED, to_json(scopes)):
+        carried.add(row["id"])
         told, text = {"name": row["scope"], "entityType": "realmemory"}, row["text"]
         with suppress(*_WRONG):
             one = json.loads(row["meta"] or "{}")["import"]["row"]
@@ -11230,13 +11576,36 @@ def _write_mcp(hippo: Hippocampus, scopes: Sequence[int], _: str) -> Iterator[st
     yield from (to_json(row) + "\n" for row in (*entities.values(), *relations))
 
 
-def _write_claude(hippo: Hippocampus, scopes: Sequence[int], _: str
+def _iso_of(at: float) -> str:
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=at)).isoformat()
+
+
+def _write_letta(hippo: Hippocampus, scopes: Sequence[int], scope: str, carried: set[int]
+                 ) -> Iterator[str]:
+    """The blocks, and each trace as a file of one source: the format has no passages."""
+    told, source = CoreMemory(hippo, scope).agent_file(), "source-realmemory"
+    for row in hippo.store.rows(_SQL_SHARED, to_json(scopes)):
+        carried.add(row["id"])
+        name = f"realmemory-{row['uid']:016x}.txt"
+        told["files"].append({
+            "id": f"file-{row['uid']:016x}", "source_id": source, "file_name": name,
+            "file_type": "text/plain", "content": row["text"],
+            "created_at": _iso_of(valid_from(row))})
+    if told["files"]:
+        told["sources"] = [{"id": source, "name": "realmemory", "description": "archival memory"}]
+        told["agents"][0]["source_ids"] = [source]
+    yield json.dumps(told, ensure_ascii=False, indent=2) + "\n"
+
+
+def _write_claude(hippo: Hippocampus, scopes: Sequence[int], _: str, carried: set[int]
                   ) -> Iterator[tuple[str, str]]:
-    """(name, text) of a file for each of the strongest traces, and of the index's own part."""
+    """(name, text) of a file for each of the strongest traces, named in the order of writing, and
+    of the index's own part."""
     index, size = [f"{FENCE[0]} -->"], 0
     for row in hippo.store.rows(_SQL_STRONGEST, to_json(scopes)):
         words = re.findall(r"[a-z0-9]+", fold(row["text"][:200]))[:6]
-        slug = "-".join(["realmemory", *words])[:60] + f"-{row['uid'] % 16**8:08x}"
+        slug = "-".join([f"realmemory-{row['id']:08}", *words])[:60] + (
+            f"-{row['uid'] % 16**8:08x}")
         source = f"from {row['origin']}: " * (row["origin"] not in TRUSTED)
         if source and row["kind"] == "procedural":
             continue                    # a page makes no rule there, either
@@ -11246,11 +11615,13 @@ def _write_claude(hippo: Hippocampus, scopes: Sequence[int], _: str
         if size > INDEX_BYTES:
             break
         index.append(line)
+        carried.add(row["id"])
         sort = "feedback" if row["kind"] == "procedural" else (
             "user" if row["scope"] == GLOBAL else "project")
         yield f"{slug}.md", (
             f"---\nname: {slug}\ndescription: {json.dumps(hook, ensure_ascii=False)}\nmetadata:\n"
-            f"  type: {sort}\n  realmemory: {row['uid']}\n---\n"
+            f"  type: {sort}\n  realmemory: {row['uid']}\n"
+            f"  when: {_iso_of(valid_from(row))}\n---\n"
             f"{_CONTROL.sub('', row['text'])}\n")
     yield "MEMORY.md", "\n".join([*index, f"{FENCE[1]} -->", ""])
 
@@ -11311,25 +11682,25 @@ class Format(Record):
     read: Callable[[Source], Iterator[tuple[str, Any]]] = Source.rows   # (where, row)
     notes: Callable[[Any], Iterable[dict[str, Any]]] | None = _any_notes    # None: rows are notes
     take: Callable[[_Intake, Source], Iterator[Verdict]] = _take_notes
-    write: Callable[[Hippocampus, Sequence[int], str], Iterator[Any]] | None = None
+    # of (brain, scopes, the one of blocks, ids of the traces that it wrote)
+    write: Callable[[Hippocampus, Sequence[int], str, set[int]], Iterator[Any]] | None = None
 
 
 def _ends(source: Source, *endings: str) -> bool:
     return bool(source.text.strip()) and source.path.lower().endswith(endings)
 
 
-_REFERENCE = ("claude.md", "claude.local.md", "agents.md", "agent.md", "gemini.md")
+_REFERENCE = ("claude.md", "claude.local.md", "agents.md", "agent.md", "gemini.md", ".cursorrules",
+              ".windsurfrules", ".clinerules", "copilot-instructions.md")
 FORMATS = {                         # the first that fits is taken
     "realmemory": Format(
-        lambda s: s.first().get("type") == "realmemory", take=_take_own,
-        write=lambda hippo, scopes, _: (to_json(line) + "\n" for line in own_lines(hippo, scopes))),
+        lambda s: s.first().get("type") == "realmemory", take=_take_own, write=_write_own),
     "mcp": Format(lambda s: s.first().get("type") in ("entity", "relation"), notes=_mcp_notes,
                   write=_write_mcp),
     "letta": Format(
         lambda s: s.path.endswith(".af") or isinstance(s.data, str)
-        or {"agents", "blocks", "core_memory"} & s.first().keys(), take=_take_blocks,
-        write=lambda hippo, _, scope: iter([json.dumps(
-            CoreMemory(hippo, scope).agent_file(), ensure_ascii=False, indent=2) + "\n"])),
+        or {"agents", "blocks", "core_memory"} & s.first().keys(), _letta_files, _letta_notes,
+        _take_letta, _write_letta),
     "agentmemory": Format(lambda s: "isLatest" in s.first()),
     "mem0": Format(lambda s: "memory" in s.first()),
     "graphiti": Format(lambda s: {"fact", "uuid"} <= s.first().keys()),
@@ -11339,7 +11710,7 @@ FORMATS = {                         # the first that fits is taken
         os.path.join(os.path.dirname(s.path), "MEMORY.md")) and "description" in s.front()[0],
                      _claude, None, write=_write_claude),
     "agents": Format(lambda s: os.path.basename(s.path).lower() in _REFERENCE and s.text,
-                     lambda s: _prose(s, "reference"), None),
+                     lambda s: _prose(s, "reference", rules=True), None),
     "basic-memory": Format(lambda s: _ends(s, ".md") and "permalink" in s.front()[0], _prose, None),
     "markdown": Format(lambda s: _ends(s, *_MARKDOWN), _prose, None),
     "text": Format(lambda s: _ends(s, ".txt", ".text"), lambda s: _prose(s, marked=False), None),
@@ -11354,6 +11725,7 @@ class Imported(Record):
     formats: tuple[str, ...]
     counts: dict[str, int]
     verdicts: tuple[Verdict, ...]
+    blocks: int = 0                 # of what was taken in or known: blocks of core memory
 
 
 def import_from(hippo: Hippocampus, path: str, *, format: str | None = None,
@@ -11378,18 +11750,20 @@ def import_from(hippo: Hippocampus, path: str, *, format: str | None = None,
                                   clock=hippo.clock) as copy:
                 return import_from(copy, path, format=format, scope=scope, progress=progress,
                                    own_scopes=own_scopes, again=again)
-    counts, told = dict[str, int](), list[Verdict]()
+    counts, told, blocks = dict[str, int](), list[Verdict](), 0
     intake = _Intake(hippo, scope or GLOBAL, own_scopes, again)
+    intake.progress = progress
     session, hippo.session_id = hippo.session_id, None  # it was not said in this session
     try:
         for one in _taken(intake, path, format):
             counts[one.action] = counts.get(one.action, 0) + 1
             told += [one] * (len(told) < 1_000)
-            if progress:
+            blocks += one.memory_id is None and one.action in ("create", "known", "revised")
+            if progress and not intake.steps:   # notes tell theirs when they are written
                 progress(sum(counts.values()), one.text)
     finally:
         hippo.session_id = session
-    return Imported((*intake.formats,), counts, tuple(told))
+    return Imported((*intake.formats,), counts, tuple(told), blocks)
 
 
 def _taken(intake: _Intake, path: str, named: str | None) -> Iterator[Verdict]:
@@ -11431,9 +11805,10 @@ def _refuse_own(path: str) -> None:
 
 
 def export_to(hippo: Hippocampus, output: str | None, *, format: str = "realmemory",
-              scope: str | None = None, scopes: Sequence[int] = ()) -> str:
+              scope: str | None = None, scopes: Sequence[int] = (),
+              carried: set[int] | None = None) -> str:
     """Write scopes (ids; none: those that `scope` sees) in a format to a file or into a folder; the
-    text where no output is named."""
+    text where no output is named.  `carried` gets the ids of the traces that were written."""
     _require(format in [*WRITERS],
              f"format={_shown(format)} can't be written; there are {', '.join(WRITERS)}")
     _require(bool(output) or format != "claude",
@@ -11443,7 +11818,7 @@ def export_to(hippo: Hippocampus, output: str | None, *, format: str = "realmemo
         _refuse_own(output)
     with hippo.store.reading():
         pieces = WRITERS[format](hippo, ids or hippo.store.visible(scope, False, logs=True),
-                                 scope or GLOBAL)
+                                 scope or GLOBAL, set() if carried is None else carried)
         try:
             if format == "claude":
                 _write_folder(output, dict(pieces))
@@ -11515,7 +11890,7 @@ _SQL_SCOPES = """SELECT s.name, (SELECT coalesce(sum(n), 0) FROM counts WHERE sc
 def rename_project(hippo: Hippocampus, old: str, new: str) -> bool:
     """Give a project another name; where that is another project, merge it into that one (True),
     after a copy.  Aliases, conversations, blocks and votes follow."""
-    store, name = hippo.store, clean(new).strip() if scope_key(new) else ""
+    store, name = hippo.store, storable(new).strip() if scope_key(new) else ""
     _require(GLOBAL not in (scope_key(old), scope_key(new)), "global is no project; move single "
              f"traces there: {shell_line(store.folder, 'move ID --to global')}")
     with hippo.writing():
@@ -11536,7 +11911,7 @@ def rename_project(hippo: Hippocampus, old: str, new: str) -> bool:
         else:
             store.run(_RENAMED, id=source, name=name, key=scope_key(name))
             store.renew()
-        store.event(hippo.clock(), "rename", target if merged else source)
+        store.event(hippo.clock(), "rename", target if merged else source, None, {"old": source})
     return merged
 
 
@@ -11558,11 +11933,11 @@ def _print_error(message: str) -> None:
 
 
 def reporting() -> Callable[[int, str], None]:
-    """Progress for stderr: a line every two seconds, so none for short work."""
-    latest = [time.monotonic()]
+    """Progress for a terminal: a line every two seconds, so none for short work."""
+    latest, seen = [time.monotonic()], sys.stderr.isatty()
 
     def say(done: int, where: str) -> None:
-        if time.monotonic() - latest[0] > 2:
+        if seen and time.monotonic() - latest[0] > 2:
             latest[0] = time.monotonic()
             _print_error(f"{done:,} done, at {one_line(where, 100)}")
 
@@ -11580,14 +11955,25 @@ def _cmd_transcripts(desk: Desk, given: Mapping[str, Any]) -> Answer:
         *(f"  {n:>8,}  {name}" for name, n in sorted(done["projects"].items()))]))
 
 
+def _of_sessions(given: Mapping[str, Any]) -> bool:
+    """Whether an import is one of a client's sessions, which asks for no --yes."""
+    return given["source"] in TRANSCRIPTS and bool(
+        given["place"] or not os.path.exists(given["source"]))
+
+
+def _is_preview(given: Mapping[str, Any]) -> bool:
+    return bool(given["dry_run"]) or not (given["yes"] or _of_sessions(given))
+
+
 def _cmd_import(desk: Desk, given: Mapping[str, Any]) -> Answer:
     path, project = given["source"], given.get("project")
-    if path in TRANSCRIPTS and (given["place"] or not os.path.exists(path)):
+    if _of_sessions(given):
         _require(not given["format"], "--format goes with a file or folder")
         return _cmd_transcripts(desk, given)
     _require(not (given["place"] or given["since"]), f"a second path and --since go with "
              f"{', '.join(TRANSCRIPTS)}; import {_shown(path)} by itself")
-    dry, asked = bool(given["dry_run"] or not given["yes"]), not given["dry_run"]
+    dry, asked = _is_preview(given), not given["dry_run"]
+    began = time.monotonic()
     done = import_from(
         desk.hippo, os.path.expanduser(path), format=given["format"], dry_run=dry,
         scope=desk.scope(project), own_scopes=not project, again=given["again"],
@@ -11599,10 +11985,15 @@ def _cmd_import(desk: Desk, given: Mapping[str, Any]) -> Answer:
              for one in done.verdicts if dry or one.action == "skipped"]
     lines[40:] = [f"... and {len(lines) - 40} more"] * (len(lines) > 40)
     counts = ", ".join(f"{n:,} {action}" for action, n in done.counts.items()) or "nothing"
+    counts += f", {done.blocks:,} of them blocks of core memory" * bool(done.blocks)
     lines.append(f"{'would be: ' * dry}{counts} (format {', '.join(done.formats)})"
                  + "; --again takes what was forgotten" * ("forgotten" in done.counts))
-    lines += ["add --yes to write it"] * (dry and asked)
-    return Answer({**done._asdict(), "dry_run": dry}, "\n".join(lines), int(dry and asked))
+    took = time.monotonic() - began
+    lines += ["add --yes to write it" + f", which takes about {took:,.0f} s" * (took > 2)] * (
+        dry and asked)
+    failed = dry and asked or bool(done.verdicts) and all(
+        one.action == "skipped" and one.memory_id is None for one in done.verdicts)
+    return Answer({**done._asdict(), "dry_run": dry}, "\n".join(lines), int(failed))
 
 
 def _cmd_export(desk: Desk, given: Mapping[str, Any]) -> Answer:
@@ -11615,13 +12006,16 @@ def _cmd_export(desk: Desk, given: Mapping[str, Any]) -> Answer:
                            + shell_line(store.folder, "scopes"))
         seen = [one for one in (own, store.log_id(own)) if one] if own else (   # that one alone
             store.visible(scope, given["all_scopes"], logs=True))
-        left = store.value(f"SELECT count(*) FROM traces WHERE scope_id NOT {SQL_IN}",
-                           to_json(seen))
-    told = export_to(desk.hippo, output and os.path.expanduser(output), format=name, scope=scope,
-                     scopes=seen)
+        carried, left = set[int](), store.value(
+            f"SELECT count(*) FROM traces WHERE scope_id NOT {SQL_IN}", to_json(seen))
+        told = export_to(desk.hippo, output and os.path.expanduser(output), format=name,
+                         scope=scope, scopes=seen, carried=carried)
+        lost = store.value("SELECT count(*) FROM traces") - left - len(carried)
     also = f"; {left:,} traces of other scopes left out (--all-scopes)" if left else ""
-    return Answer({"output": told, "format": name, "left_out": left}, f"written to {told} as "
-                  f"{name}{also}") if output else Answer(None, told.removesuffix("\n"))
+    also += (f"; {lost:,} traces left out for which {name} has no place (turns, superseded, "
+             "untrusted or weakest ones; --format realmemory takes all)") if lost else ""
+    return Answer({"output": told, "format": name, "left_out": left + lost}, "written to "
+                  f"{told} as {name}{also}") if output else Answer(None, told.removesuffix("\n"))
 
 
 def _cmd_move(desk: Desk, given: Mapping[str, Any]) -> Answer:
@@ -12164,28 +12558,41 @@ def unwired(source: str, edits: Sequence[_Edit], memo: Mapping[str, Any]) -> str
     return None if edits[0].what == "file" else memo["was"]
 
 
+def _blank() -> dict[str, Any]:
+    """What the notes say of a file that they don't know."""
+    return {"was": None, "made": [], "old": []}
+
+
 def _planned(path: str, client: str, edits: Sequence[_Edit], notes: dict[str, Any], out: bool
              ) -> tuple[str | None, str | None]:
     """A file's text before and after, with what the notes say of it brought up to date."""
-    blank: dict[str, Any] = {"was": None, "made": [], "old": []}
-    try:
-        before = after = _file_text(path)
-        memo = notes.setdefault(path, {
-            **blank, "was": before if _is_blank(before) else "", "by": [],
-            "dirs": missing_folders(os.path.dirname(path))})
-        memo["by"] = [name for name in memo["by"] if name != client] + [client] * (not out)
-        if not out:
-            after = wired(before, edits, memo)
-            _require((unwired(after, edits, memo) or "") == (
-                unwired(before or "", edits, memo) or ""),
-                "the edit could not be proved to change nothing else")
-        elif before is not None and not memo["by"]:     # no other client shares the file
-            after = unwired(before, edits, memo)
-    except (InvalidInput, OSError, UnicodeError) as error:
-        raise InvalidInput(
-            f"{path} is left as it is: {error}; mend it, or {'take out' if out else 'add'} by hand",
-            wired(None, edits, blank)) from error
+    before = after = _file_text(path)
+    memo = notes.setdefault(path, {
+        **_blank(), "was": before if _is_blank(before) else "", "by": [],
+        "dirs": missing_folders(os.path.dirname(path))})
+    by = [name for name in memo["by"] if name != client] + [client] * (not out)
+    if not out:
+        after = wired(before, edits, memo)
+        _require((unwired(after, edits, memo) or "") == (unwired(before or "", edits, memo) or ""),
+                 "the edit could not be proved to change nothing else")
+    elif before is not None and not by:             # no other client shares the file
+        after = unwired(before, edits, memo)
+    _require(before in (None, after) or os.access(os.path.dirname(path), os.W_OK),
+             "nothing can be written in its folder")
+    memo["by"] = by
     return before, after
+
+
+def _refused(files: Sequence[tuple[str, Sequence[_Edit]]], left: Mapping[str, str], out: bool,
+             done: Sequence[str]) -> InvalidInput:
+    """What is said of files left as they are, after others were `done`; then what to paste: all
+    parts of a client that was not wired, those still there of one that was to be taken out."""
+    said = [f"taken out of {', '.join(done)}"] * bool(done)
+    said += [f"{path} is left as it is: {error}" for path, error in left.items()]
+    way = "mend it and try again, or take out" if out else "nothing was done: mend it, or add"
+    return InvalidInput(f"{'; '.join(said)}; {way} by hand", "\n\n".join(
+        f"{path}:\n{wired(None, edits, _blank())}"
+        for path, edits in files if path in left or not out))
 
 
 def wire(client: str, scope: str, folder: str, brain: str, *, out: bool = False,
@@ -12194,7 +12601,8 @@ def wire(client: str, scope: str, folder: str, brain: str, *, out: bool = False,
 
     Every file is read and its new text checked before the first is written; a file that was
     changed is kept in `<brain>/clients/` first.  Raises InvalidInput for a client or file that
-    can't be edited, with what to paste as its second argument.
+    can't be edited, with what to paste as its second argument: a client is wired whole or not at
+    all, and taken out of all files that can be edited.
     """
     import difflib
     if client not in CLIENTS:
@@ -12203,33 +12611,49 @@ def wire(client: str, scope: str, folder: str, brain: str, *, out: bool = False,
             json.dumps({"mcpServers": {"realmemory": _SHAPES["plain"](_serve_command(home))}},
                        indent=2, ensure_ascii=False))
     notes_file, copies = os.path.join(brain, "clients.json"), os.path.join(brain, "clients")
+    files = [(os.path.realpath(path), edits)
+             for path, edits in client_edits(client, scope, folder, home).items()]
     with nullcontext() if dry_run else _alone_in(copies):
-        (kept, notes), plan, done = _client_notes(notes_file), [], []
-        for path, edits in client_edits(client, scope, folder, home).items():
-            path = os.path.realpath(path)
-            before, after = _planned(path, client, edits, notes, out)
-            plan.append((path, before, after, notes[path]["dirs"]))
+        (kept, notes), plan, done, left = _client_notes(notes_file), [], [], dict[str, str]()
+        for path, edits in files:
+            try:
+                before, after = _planned(path, client, edits, notes, out)
+            except (InvalidInput, OSError, UnicodeError) as error:
+                left[path] = str(error)
+                continue
+            plan.append((path, before, after))
             diff = difflib.unified_diff((before or "").splitlines(True),
                                         (after or "").splitlines(True), path, path)
             done.append({"file": path, "did": "none" if before == after else "removed" if (
                 after is None) else "made" if before is None else "changed",
                 "diff": "".join(diff) if dry_run else ""})
+        if left and (dry_run or not out):
+            raise _refused(files, left, out, ())
         if dry_run:
             return done
         sweep(copies)
-        for path, before, after, _ in plan:
+        for path, before, after in plan:
             if before not in (None, after):
                 name = f"{datetime.now(UTC):%Y%m%dT%H%M%S%f}-{os.path.basename(path)}"
                 _write_file(os.path.join(copies, name), [_file_text(path, "utf-8") or ""])
         for name in sorted(os.listdir(copies))[:-41]:       # the newest forty stay, and the lock
             os.unlink(os.path.join(copies, name))
-        notes = {path: memo for path, memo in notes.items() if memo["by"]}
-        # The notes are there first and go last, so that a kill leaves a way back.
-        plan.insert(len(plan) * out, (notes_file, kept, json.dumps(
-            notes, indent=1, ensure_ascii=False) if notes else None, []))
-        for path, before, after, made in plan:
+
+        def record() -> None:
+            held = {path: memo for path, memo in notes.items() if memo["by"]}
+            text = json.dumps(held, indent=1, ensure_ascii=False) if held else None
+            if text != kept:
+                _write_text(notes_file, kept, text, [])
+
+        if not out:         # the notes come first and go last, so that a kill leaves a way back
+            record()
+        for path, before, after in plan:
             if before != after:
-                _write_text(path, before, after, made)
+                _write_text(path, before, after, notes[path]["dirs"])
+        if out:
+            record()
+    if left:
+        raise _refused(files, left, out, [row["file"] for row in done if row["did"] != "none"])
     return done
 
 
@@ -12274,20 +12698,62 @@ def _write_text(path: str, before: str | None, after: str | None, made: Sequence
     _write_file(path, ["\ufeff" * marked, after], mode)
 
 
+def _gone(text: str, edits: Sequence[_Edit]) -> str | None:
+    """The first file that a registered command needs and that is not there."""
+    for edit in edits:
+        for argv in map(_argv, _commands_in(text, edit)):
+            ran = re.search(r"""sys\.path\.append\("(.*?)"\); import (\w+)""", " ".join(argv))
+            needs = [*argv[:1], *(word for word in argv if word.endswith(".py")), *(
+                [os.path.join(ran[1], f"{ran[2]}.py")] if ran else [])]
+            if missing := [one for one in needs if os.path.isabs(one) and not os.path.exists(one)]:
+                return missing[0]
+    return None
+
+
+def _commands_in(text: str, edit: _Edit) -> list[Any]:
+    """The own commands that stand in the place of an edit, as the file has them."""
+    if edit.what == "toml":
+        import tomllib
+        return [tomllib.loads(text).get("mcp_servers", {}).get("realmemory")]
+    if not edit.path or edit.what == "flag" or (at := _at(text, edit.path))[1]:
+        return []
+    return [hook for *_, hooks in _own_hooks(at[0]) for hook in hooks] if edit.what == "item" else [
+        at[0].value]
+
+
+def _argv(entry: Any) -> list[str]:
+    """The words of a command as one of _SHAPES or _HOOK_SHAPES has it."""
+    import shlex
+    command, args = (entry.get(name) or [] for name in ("command", "args")) if isinstance(
+        entry, dict) else ([], [])
+    if not isinstance(command, str):
+        return [*map(str, command)]
+    with suppress(ValueError):
+        return [command, *map(str, args)] if args else [
+            word.replace('\\"', '"') for word in shlex.split(command, posix=os.name != "nt")]
+    return []
+
+
 def client_states(folder: str, home: Sequence[str] = ()) -> list[dict[str, Any]]:
     """For each client whether it is here, and whether it is wired for the user and the project."""
     def state(client: str, scope: str) -> str:
-        seen = set()
+        own, shared = set[str](), set[str]()
         for path, edits in client_edits(client, scope, folder, home).items():
-            memo: dict[str, Any] = {"was": None, "made": [], "old": []}
+            seen = own if users[scope][path] == 1 else shared
             try:
                 text = _file_text(os.path.realpath(path))
-                seen.add("wired" if text is not None and wired(text, edits, memo) == text
-                         else "not wired" if text is None or unwired(text, edits, memo) == text
+                seen.add("wired" if text is not None and wired(text, edits, _blank()) == text
+                         else "not wired" if text is None or unwired(text, edits, _blank()) == text
+                         else f"broken: {gone} is gone" if (gone := _gone(text, edits))
                          else "out of date")
             except (InvalidInput, OSError, UnicodeError) as error:
                 seen.add(f"unreadable ({one_line(str(error), 100)})")
-        return seen.pop() if len(seen) == 1 else "in part: " + ", ".join(sorted(seen))
+        if own != {"not wired"}:        # a file of several clients may be there for another
+            own |= shared
+        return own.pop() if len(own) == 1 else "in part: " + ", ".join(sorted(own))
+
+    users = {scope: Counter(path for client in CLIENTS for path in client_edits(
+        client, scope, folder, home)) for scope in ("user", "project")}
     return [{"client": name, "title": row.title, "note": row.note,
              "found": os.path.isdir(client_path(row.seen, folder)),
              **{scope: state(name, scope) for scope in ("user", "project")}}
@@ -12347,8 +12813,9 @@ def _on_machine(environ: Mapping[str, str]) -> Iterator[Finding]:
         "REALMEMORY_") or name in ("HF_HUB_OFFLINE", "CLAUDE_PROJECT_DIR", "ZCODE_PROJECT_DIR")})
     yield Finding("ok", "environment", _pairs(told) or "nothing set")
     cost = tokens_of(to_json(tools_listed())) + tokens_of(server_offer(TOOLS)["instructions"])
-    yield _finding("tools", f"{len(TOOLS)} tools and instructions cost a model about {cost:,} "
-                   "tokens", (cost > TOOL_TOKENS, "note", "shorten their descriptions"))
+    yield _finding("tools", f"{len(TOOLS)} tools and instructions, as they are sent, cost a model "
+                   f"about {cost:,} tokens at most", (
+                       cost > TOOL_TOKENS, "note", "shorten their descriptions"))
 
 
 def _in_store(folder: str) -> Iterator[Finding]:
@@ -12432,6 +12899,8 @@ def findings(folder: str, environ: Mapping[str, str],
         if row["found"] or {*states} != {"not wired"}:
             found.append(_finding(row["title"], f"user: {user}, project: {project}", (
                 "unreadable" in user + project, "problem", "mend that file"), (
+                " is gone" in user + project, "problem", "its hooks and tools don't run; "
+                + shell_line(folder, f"install {row['client']}")), (
                 not {"wired"} <= {*states} <= {"wired", "not wired"}, "note",
                 shell_line(folder, f"install {row['client']}"))))
     return found
@@ -12680,20 +13149,30 @@ class _Call(Record):
         if row.store == "own":
             return row.run(self)
         folder = _folder(self.options)
-        home = row.store == "home" and self.options.path is self.options.namespace is None
-        if home or row.store == "made" or os.path.exists(os.path.join(folder, Store.FILE)) or (
-                lost(folder)):
-            with (desk := self.open()).hippo as hippo:
-                if row.store == "hook" and self.hook and desk.off():
-                    return Answer(None, "")
-                answer = row.run(desk, given)
-                if hippo.turned_off and hippo.loads_models:
-                    _print_error(f"keyword mode: {hippo.turned_off}")
-                return answer
+        if row.store == "made" or given.get(row.store) or os.path.exists(
+                os.path.join(folder, Store.FILE)) or lost(folder):
+            return self._answered(row)
+        if row.store == "tried":        # a preview makes a store that goes with it
+            if not _is_preview(given):
+                return self._answered(row)
+            import tempfile
+            with tempfile.TemporaryDirectory(prefix="realmemory-preview-") as place:
+                return self._replace(options=SimpleNamespace(
+                    **{**given, "path": place, "namespace": None}))._answered(row)
         if row.store == "hook":
             return row.run(None, given)
         raise NotFound(f"there is no store at {folder!r} yet; {shell_line(folder, 'remember')} or "
                        "`serve` makes one")
+
+    def _answered(self, row: _Command) -> Answer:
+        """What a command answers from its store, which is made where none is."""
+        with (desk := self.open()).hippo as hippo:
+            if row.store == "hook" and self.hook and desk.off():
+                return Answer(None, "")
+            answer = row.run(desk, vars(self.options))
+            if hippo.turned_off and hippo.loads_models:
+                _print_error(f"keyword mode: {hippo.turned_off}")
+            return answer
 
     def show(self, answer: Answer) -> int:
         """Print the answer as JSON or as text, or write it to a file; its exit code."""
@@ -12727,7 +13206,8 @@ def _written(path: str, text: str) -> str:
 def _folder(options: Any) -> str:
     """The folder of the brain that the options name."""
     home = os.environ.get("REALMEMORY_HOME") or os.path.join("~", ".realmemory")
-    folder = brain_folder(home if options.path is None else options.path, options.namespace)
+    asked = home if options.path is None else path_given(options.path)
+    folder = brain_folder(asked, options.namespace)
     _require(os.path.isdir(folder) or not os.path.exists(folder),
              f"--path {folder!r} is a file; it names a folder")
     return folder
@@ -12984,14 +13464,15 @@ class _Command(Record):
     run: Callable[..., Answer]      # of (desk, options by name); of the call for "own"
     help: str
     options: str = ""               # keys of OPTIONS
-    store: str = "needed"   # "made" if missing, "home": by default; "hook": without, desk is None
+    store: str = "needed"   # "made" if missing, "tried": but for a preview, an option: if given;
+                            # "hook": without, desk is None
 
 
 _ROWS: dict[str, tuple[Any, ...]] = {
     "remember": (_cmd_remember, "write a text behind the novelty gate", "text --kind --origin "
         "--speaker --when --session --source --related --tag --force --embedder", "made"),
     "recall": (_cmd_recall, "search", "query -k --all-scopes --kind --why --tag --as-of "
-        "--superseded --min-confidence --embedder", "home"),
+        "--superseded --min-confidence --embedder"),
     "list": (_cmd_list, "the newest traces", "--all-scopes --kind --superseded --limit --before"),
     "show": (_cmd_show, "one trace whole, with its history", "memory_id"),
     "pin": (_cmd_pin, "keep a trace in the brief for good", "memory_id --off"),
@@ -13004,7 +13485,7 @@ _ROWS: dict[str, tuple[Any, ...]] = {
     "brief": (_cmd_brief, "what to know at a session's start (hook)", "--limit --strict", "hook"),
     "sleep": (_cmd_sleep, "consolidate (hook)", "--strict", "hook"),
     "hook": (_cmd_hook, "what a client runs at an event (hook)", "event --client --strict", "own"),
-    "hooks": (_cmd_hooks, "whether hooks work in this project", "state", "home"),
+    "hooks": (_cmd_hooks, "whether hooks work in this project", "state", "state"),
     "report": (_cmd_report, "how the memory behaves over time", "--all-scopes --html --around"),
     "serve": (_cmd_serve, "MCP over stdio or HTTP", "--sdk --http --token-file --embedder --tools",
         "own"),
@@ -13014,19 +13495,19 @@ _ROWS: dict[str, tuple[Any, ...]] = {
     "skill": (_cmd_skill, "a SKILL.md for an agent", "skill --runtime", "own"),
     "doctor": (_cmd_doctor, "what is wrong around the memory, and the way out", "", "own"),
     "check": (_cmd_check, "audit and mend every invariant", "--repair --yes --dry-run", "own"),
-    "backup": (_cmd_backup, "copy the store", "", "home"),
+    "backup": (_cmd_backup, "copy the store", ""),
     "restore": (_cmd_restore, "put a copy back", "copy --litestream --list --yes --dry-run", "own"),
     "reembed": (_cmd_reembed, "make missing vectors, or move to another embedder after a copy",
-        "--embedder", "home"),
+        "--embedder"),
     "export": (_cmd_export, "write memories for another store or program", "--output --format "
-        "--all-scopes", "home"),
+        "--all-scopes"),
     "import": (_cmd_import, "take memories in from a file or folder, or the sessions of a client",
-        "source place --format --since --again --dry-run --yes", "made"),
-    "scopes": (_cmd_scopes, "the projects that have memories", "", "home"),
+        "source place --format --since --again --dry-run --yes", "tried"),
+    "scopes": (_cmd_scopes, "the projects that have memories", ""),
     "move": (_cmd_move, "move a trace to another project", "memory_id --to"),
     "rename-project": (_cmd_rename_project, "rename a project, or merge it into another",
         "old_name new_name --dry-run --yes"),
-    "introspect": (_cmd_introspect, "what this memory is", "", "home"),
+    "introspect": (_cmd_introspect, "what this memory is", ""),
     "dream-log": (_cmd_dream_log, "what sleep changed", "--limit --all-scopes"),
     "undo": (_cmd_undo, "take a sleep or merge back", "sleep_id"),
     "demo": (_cmd_demo, "the main job on a throw-away store", "--context", "own")}
@@ -13050,7 +13531,7 @@ OPTIONS: dict[str, dict[str, Any]] = {      # as argparse takes them
     "place": {"nargs": "?", "metavar": "PATH", "help": "where sessions lie, if elsewhere"},
     "copy": {"nargs": "?", "help": "a path, or newest"},
     "-k": _WHOLE, "--limit": {**_WHOLE, "help": "how many; of a brief: characters"},
-    "--before": {"type": int, "metavar": "ID"}, "--min-confidence": {"type": float},
+    "--before": {"metavar": "ID"}, "--min-confidence": {"type": float},
     "--reward": {"type": float, "required": True, "help": "-1 to 1"},
     "--kind": {"choices": KINDS}, "--origin": {"choices": ORIGINS},
     "--speaker": {}, "--session": {"dest": "session_id", "metavar": "ID"},
@@ -13186,6 +13667,19 @@ def _hook_input() -> dict[str, Any] | int:
     return len(piped.strip())
 
 
+def _no_json(options: Any, size: int) -> str:
+    """What to say of a hook whose stdin held that many bytes and no JSON object, and where to
+    look."""
+    name, caller = options.command, "whatever runs it"
+    if name == "hook":
+        client = client_of(options.client, os.environ)
+        name = f"hook {options.event} of {client}"
+        caller, = (f"what runs it in {client_path(words[1], '')}" for line in CLIENTS[
+            client].wiring.splitlines() if (words := line.split()) and words[0] in _HOOK_SHAPES)
+    return (f"{name}: stdin was no JSON object ({size:,} bytes), it went on without; look at "
+            f"{caller}")
+
+
 def _hook_error(options: Any, message: str) -> None:
     """Journal a hook's failure, in a side file where the store can't be written."""
     now, entry, folder = time.time(), {"error": clean(message)[:500]}, ""
@@ -13231,9 +13725,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         call = _Call(options, piped if isinstance(piped, dict) else {}, leaves)
         code = call.show(call.answer())
         if isinstance(piped, int) and piped:
-            wrong = f"stdin was no JSON object ({piped:,} bytes); the hook went on without it"
+            wrong = _no_json(options, piped)
             _print_error(wrong)
-            _hook_error(options, f"{command}: {wrong}")
+            _hook_error(options, wrong)
+            code = code or int("--strict" in arguments)
         if leaves:                  # to close the store would wait for the disk
             os._exit(code)
         return code
