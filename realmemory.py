@@ -2622,6 +2622,7 @@ LISTED = 1_500                      # characters from which a list of a trusted 
 FEW, EXACT, LEAD = 3, 0.75, 2.0     # traces of a telling code; coverage, score that it stands for
 GRAMS = 0.2                         # weight of the cue's letter 4-grams found in a text
 ANOTHER = 0.1                       # trust in a text about another number: ABC-15 for ABC-16
+NAMES_IN = 300                      # characters up to which a text is about one who is named there
 MEANING = 0.2                       # weight of a model's lift beside votes scaled to 1
 LIFT_BEFORE, LIFT_AFTER = 0.2, 0.4  # share of a short turn before, and after, in a trace's lift
 CANDIDATES, BEST = 128, 20          # traces that votes single out, and those reranked in full
@@ -2780,8 +2781,9 @@ def identifiers(text: str, *, sure: bool = False) -> _Named:
         if dots > 1 or name in ("version", "верси"):
             name = "." * dots if dots > 2 else "v"
         if not sure or (name == "v" or word and (
-            joint.strip(" :") or not joint or word.isupper() and word[1:] or len(number) > 2
-            and not STOP.union(_MONTHS) & {fold(word), name} and fold(after) not in _UNITS)
+            joint.strip(" :") or not joint or word.isupper() and word[1:]
+            or (len(number) > 2 or word.istitle()) and fold(after) not in _UNITS
+            and not STOP.union(_MONTHS) & {fold(word), name})
         ) and not _CALENDAR.fullmatch(number):
             found[name, re.sub(r"\b0+(?=\d)", "", number)] = f"{word}{joint}{number}"
     return found
@@ -2808,6 +2810,42 @@ def _around(text: str, asked: _Named) -> str:
         if (word := re.match(r"[^\W\d_]+", said))]), re.I).finditer(text, 20_000)
     return "\n".join([text[:20_000], *(text[match.start() - 60:match.end() + 20]
                                        for match in islice(found, 50))])
+
+
+# Where every noun has a capital, none is a name by it.
+_GERMAN = frozenset("der das dem ein eine einen und ist sind wird mit von zu im auf wie".split())
+_Proper = dict[str, tuple[str, bool, frozenset[str]]]
+
+
+@lru_cache(64)
+def proper_names(text: str) -> _Proper:
+    """{stem: (as written, sure, stems of the words beside it)} of what looks like a name by its
+    capital; at a sentence's start that is not sure, but before 's."""
+    found, kept, start = list[tuple[int, str, bool]](), list[str](), True
+    for token in tokens(text):
+        word, *rest = token.split("'")
+        if word.isalpha() and (term := stem(fold(word))) not in STOP:
+            kept.append(term)
+            if word.istitle() and word[1:] and term not in _MONTHS:
+                found.append((len(kept) - 1, word, rest == ["s"] or not start))
+        start = token in ".!?:;\"¿¡«"
+    if 2 * sum(sure for *_, sure in found) > len(kept) or not _GERMAN.isdisjoint(text.split()):
+        return {}
+    return {kept[at]: (word, sure, frozenset(kept[max(0, at - 1):at] + kept[at + 1:at + 2]))
+            for at, word, sure in found}
+
+
+def akin(one: str, other: str) -> bool:
+    """Whether two names may be of one: a short form keeps the initial, the beginning or, where it
+    has four letters at most, two letters.  Nothing is said of names in two scripts.
+
+    >>> akin("Kate", "Katherine"), akin("Bob", "Robert"), akin("Peter", "Katherine")
+    (True, True, False)
+    """
+    one, other = sorted((fold(one), fold(other)), key=len)
+    return one[0] == other[0] or one[:2] in other or other[:2] in one or (
+        one < "\u0370") != (other < "\u0370") or len(one) < 5 and any(
+        map(other.__contains__, map(add, one, one[1:])))
 
 
 def spells(text: str, code: str) -> bool:
@@ -5321,6 +5359,7 @@ class _Hit:
     votes = score = cosine = lift = meant = covered = share = 0.0
     known = confidence = 0.0  # chances: of any answer, of this one
     named: bool | None = None  # by number what the cue names so; False: another of the kind
+    foreign = False  # names another in the place of one whom the cue names
     exact = 0  # codes of the cue that it spells, and hardly another
     again = False  # another wording of a better hit
     trust = 1.0  # less for a mere list of words
@@ -5365,6 +5404,7 @@ class _Recall:
         self.codes = self._codes() if text and (self.cue.codes or self.named) else []
         self.first = set[int]().union(*(held for _, _, held in self.codes))
         self.taught: dict[int, list[set[str]]] = {}  # words of the cues that rewards taught
+        self.tied: dict[tuple[str, str], bool] = {}  # whether a trace has both words
         self.heads: dict[int, int] = {}
         self.allowed = self._allowed(**filters)
         self.near: dict[int, tuple[float, float]] = {}  # cosine and lift by a model
@@ -5391,8 +5431,8 @@ class _Recall:
         """(term, rarity, buckets) of the cue; of a long one only the most telling terms."""
         joined = [word for word in re.findall(r"[^\W\d_]{7,}", fold(self.cue.text[:2_000]))
                   if stem(word) in self.cue.words and word.startswith(stem(word))]
-        buckets = {word: [self.store.index.bucket(scope, unit_of(word)) for scope in self.filled]
-                   for word in (*self.cue.words, *joined)}  # multitenant may stand as multi-tenant
+        buckets = {word: self._buckets(word) for word in (
+            *self.cue.words, *joined)}  # multitenant may stand as multi-tenant
         # An identifier that no trace spells so is known by its parts, a code by all of them; what
         # stands before a colon and nobody said is a label.
         labels = {word for label in re.findall(r"([^\W\d]\w*):+(?=\w)", self.cue.text[:2_000])
@@ -5539,7 +5579,7 @@ class _Recall:
         share = shares([hit.score for hit in hits])
         for hit, hit.share in zip(hits[:len(best)], share, strict=False):
             self.judge(hit)
-        others = [hit.row["id"] for hit in best if hit.named is False]
+        others = [hit.row["id"] for hit in best if hit.named is False or hit.foreign]
         if others and not any(hit.named for hit in best):   # what has less of the rest is no answer
             parts = {part for said in self.named.values() for part in content(said)}
             most = max(self._covered(ident, parts) for ident in others)
@@ -5571,6 +5611,7 @@ class _Recall:
                 hit.score *= 1 + GRAMS * shared / (len(grams) or 1)
             if hit.named is False:
                 hit.trust, hit.score = hit.trust * ANOTHER, hit.score * ANOTHER
+            hit.trust *= ANOTHER if hit.foreign else 1.0  # less sure, but no worse than the rest
             if rank < 10:
                 hit.score *= 1 + IN_ORDER * in_order(every, terms(hit.row["text"][:2_000]))
                 text = as_written(text)
@@ -5588,10 +5629,15 @@ class _Recall:
         """Fill in which of the best hits have the things that the cue names, and which others."""
         if self.maybe:  # abc 16 is a name where one is spelled ABC-15
             there = {name for hit in best for (name, _), said in identifiers(
-                hit.row["text"][:20_000], sure=True).items() if " " not in said}
+                hit.row["text"][:20_000], sure=True).items()
+                if " " not in said or said.istitle()}
             self.named |= {one: said for one, said in self.maybe.items() if one[0] in there}
-        for hit in best:
+        asked = proper_names(self.cue.text) if len(self.cue.words) <= LONG_CUE else {}
+        for rank, hit in enumerate(best):
             hit.named = self._names(hit, self.named) if self.named else None
+            if asked and rank < 5 and hit.named is None and (other := self._another(hit, asked)):
+                hit.foreign = True
+                hit.why.append(other)
             for code, one, held in self.codes:
                 if not held.isdisjoint([hit.row["id"], *hit.through]):
                     spelled = spells(hit.row["text"], code) or spells(self._aside(hit), code)
@@ -5606,6 +5652,31 @@ class _Recall:
         """What `names` says of a hit and what stands aside."""
         said = names(hit.row["text"], asked)
         return said if said is not False else names(self._aside(hit), asked) or False
+
+    def _another(self, hit: _Hit, asked: _Proper) -> str:
+        """What name stands in a hit where the cue has another that nothing ties to it, in words."""
+        idents = [hit.row["id"], *hit.through]
+        lacking = [name for name in asked if name in self.weights and not any(
+            impact_of(bucket, ident) for bucket in self._buckets(name) for ident in idents)]
+        text = hit.row["text"]
+        there = proper_names(text) if lacking and len(text) <= NAMES_IN else {}
+        return next((
+            f"about {written}, not {asked[name][0]}" for name in lacking
+            for other, (written, certain, around) in there.items()
+            if other not in self.cue.words and (certain or asked[name][1])
+            and not asked[name][2].isdisjoint(around) and not akin(asked[name][0], written)
+            and not self._together(name, other)), "")
+
+    def _together(self, one: str, two: str) -> bool:
+        """Whether some trace has two words, or stands beside what has them."""
+        if (one, two) not in self.tied:
+            held = ({pointer >> 8 for bucket in self._buckets(word) for pointer in bucket}
+                    for word in (one, two))
+            self.tied[one, two] = not next(held).isdisjoint(next(held))
+        return self.tied[one, two]
+
+    def _buckets(self, word: str) -> list[array[int]]:
+        return [self.store.index.bucket(scope, unit_of(word)) for scope in self.filled]
 
     def _aside(self, hit: _Hit) -> str:
         """A hit's year, its other wordings and what it supersedes."""

@@ -5137,6 +5137,46 @@ def test_nothing_is_invented_where_nothing_is_known(query, hippo):
     assert packet.abstained and packet.items == () and packet.reason
 
 
+ENTITIES = ["Beatrice's locker code hangs by the door", "Oscar is afraid of geese",
+            "Voyage 21 starts on 8 May", "The Lisbon shop has 30 chairs",
+            "Norvex sends nine crates", "Склад в Омске закрыт по средам",
+            "Людмила ведёт журнал погоды",
+            "Ramón cuida la biblioteca del puerto", "Die Sitzung mit Greta ist im Turm"]
+
+
+@pytest.mark.parametrize("cue, about", [
+    ("What is Philip's locker code?", "Beatrice"), ("Is Hilda afraid of geese?", "Oscar"),
+    ("When does voyage 22 start?", ""), ("How many chairs has the Vienna shop?", "Lisbon"),
+    ("How many crates does Quilby send?", "Norvex"), ("Когда закрыт склад в Перми?", "Омске"),
+    ("Какой журнал погоды ведёт Виктор?", "Людмила"), ("¿Qué biblioteca cuida Sofía?", "Ramón")])
+def test_a_question_about_another_name_or_number_is_not_answered_by_its_like(cue, about, hippo):
+    put(hippo, *ENTITIES)
+    packet = hippo.recall(cue, explain=True)
+    assert packet.abstained and packet.refused
+    assert not about or any(f"about {about}, not " in why for why in packet.refused[0].why)
+
+
+@pytest.mark.parametrize("cue, n", [
+    ("What is Bea's locker code?", 1), ("Is Oscar afraid of geese?", 2),
+    ("When does voyage 21 start?", 3), ("How many chairs has the Lisbon shop?", 4),
+    ("Какой журнал погоды ведёт Люда?", 7), ("¿Qué biblioteca cuida Moncho?", 8),
+    ("Wann ist das Treffen mit Greta im Turm?", 9), ("Is Οσκαρ afraid of geese?", 2)])
+def test_a_short_or_inflected_name_another_script_and_a_german_noun_are_answered(cue, n, hippo):
+    put(hippo, *ENTITIES)
+    assert ids(hippo.recall(cue).items)[:1] == [n]
+
+
+@pytest.mark.parametrize("tie", [
+    lambda hippo: put(hippo, "Philip is what the crew calls Beatrice"),
+    lambda hippo: hippo.revise(1, "Philip's locker code hangs by the door, Beatrice's no more"),
+    lambda hippo: put(hippo, "Her locker code hangs by the door", speaker="Philip")])
+def test_a_question_by_another_name_is_answered_where_something_ties_the_two(tie, hippo):
+    put(hippo, *ENTITIES)
+    assert hippo.recall("What is Philip's locker code?").abstained
+    tie(hippo)
+    assert "locker" in said(hippo, "What is Philip's locker code?")[0]
+
+
 def test_without_a_floor_the_best_k_are_returned_in_order(hippo):
     put(hippo, *(f"Buoy {n} is painted in colour {n * 7}" for n in range(40)))
     for k in (1, 5, 33):
