@@ -56,7 +56,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from heapq import nlargest, nsmallest
 from itertools import accumulate, chain, count, groupby, islice, permutations, repeat
@@ -1131,7 +1131,7 @@ class Facts(Record):
     raw: _Words            # tokens as written, without punctuation
     plain: _Words          # the same folded: equal means same
     words: _Words          # the same in one spelling: phrases, quantities, no articles
-    units: frozenset[str]  # content terms, for the overlap
+    units: frozenset[str]  # content terms, for the overlap; a date, address or path is one
     signs: frozenset[str]  # kinds of negations and quantifiers, values of _SIGNS
     lang: str              # whose phrases may move, a key of _LEXICON; "" in code
 
@@ -1154,8 +1154,8 @@ segundos sekunden; 60000 ms: min minute minutes мин минут минуты m
 h hr hour hours ч час часа часов hora horas stunde stunden; 1 day: day days день дня дней dia dias
 tag tage tagen; 7 day: week weeks неделя недели недель semana semanas woche wochen; 1 byte: byte
 bytes; 1000 byte: kb; 1000000 byte: mb megabyte megabytes мб; 1000000000 byte: gb gigabyte gigabytes
-гб; 1 g: g gram grams г; 1000 g: kg kilos кг; 1 pct: % percent процент процентов prozent; 1000: k
-thousand тыс тысяч mil; 1000000: million млн""")
+гб; 1000000000000 byte: tb тб; 1 g: g gram grams г; 1000 g: kg kilos кг; 1 pct: % percent процент
+процентов prozent; 1000: k thousand тыс тысяч mil; 1000000: million млн""")
 # Words and phrases of one meaning; those of none are openers that say nothing.
 _PHRASES = _table("""each: every once_a once_an; each hour: hourly; each day: daily; each week:
 weekly; each month: monthly; каждый: каждую каждое раз_в; каждый час: ежечасно; каждый день:
@@ -1200,6 +1200,17 @@ desactiv; 3: shared public общ; -3: private separate отдельн; 4: open;
 begin; -5: end finish stop; 6: mandator requir обязательн; -6: option необязательн; 7: on; -7: off;
 8: before; -8: after; 9: read; -9: write; 10: encrypt; -10: clear plain""").items()}
 _PREFIXES = "un in im ir non dis des не".split()
+# What a word may be in a text: a value as a number is (a day, a colour, a part of a time; months by
+# _MONTH_STEMS), or the predicate, before which stands what the text is about.
+_ROLES = _table("""value: мая май mayo mai monday tuesday wednesday thursday friday saturday sunday
+понедельник вторник среда четверг пятница суббота воскресенье lunes martes miercoles jueves viernes
+sabado domingo montag dienstag mittwoch donnerstag freitag samstag sonntag red green blue yellow
+black white orange purple pink brown grey gray красный зеленый синий желтый черный белый серый rojo
+verde azul amarillo negro blanco gris rot grun blau gelb schwarz weiss utc gmt cet cest est edt pst
+pdt msk мск am pm; verb: is was were has have had will must can should run live need use listen cost
+take имеет стоит будет работает использует cuesta tiene tienen usa esta estan fue fueron ist sind
+war wird wurde liegt hat haben 是 は が""")
+_JOINED = Regex(r"(?:\w+-)*\w+[./:@]+\w|\d+-\d|[\da-f]{7,}$")   # one value of several terms
 
 _SILENT = frozenset(",.;:!'\"`«»“”„¿¡。、・「」《》")
 _FIXED = frozenset("{ } ( ) [ ] = < > & | * @ # \\ ? ! @.".split())  # where one is, nothing moves
@@ -1231,8 +1242,9 @@ def _plain(every: Sequence[str]) -> list[tuple[str, str]]:
         if token in _SILENT:
             answer = token == "," and found and found[-1][1] in _ANSWERS  # "No, pets are allowed"
             word = "!" if token == "!" else "@." if answer or token in ".;。" else ""
-        elif token == "A" and i and not every[i - 1].isupper():
-            word = "a'"  # "plan A" is not the article
+        elif i and token.isupper() and token != "I" and word in STOP and len(word) == 1 and (
+                not every[i - 1].isupper()):
+            word += "'"  # "plan A" is not the article
         if word:         # a mark without its letter folds to nothing
             found.append((token, word))
     while found and found[-1][0] in _SILENT:
@@ -1254,7 +1266,8 @@ def _quantity(amount: re.Match[str], lang: str) -> str:
 def facts(text: str) -> Facts:
     """The text analysed for any number of comparisons; O(length)."""
     every = tokens(text if text.isascii() else text.translate(_RAISED))
-    units = frozenset(terms(text))
+    units = frozenset(chain.from_iterable(_look_up(token)[
+        :1 if _JOINED.match(token) else None] for token in every)) or frozenset(every)
     if not text.isascii():  # unspaced scripts sign by sign
         every = [part for token in every for part in (token if _RUN.match(token) else (token,))]
     raw, plain = zip(*_plain(every) or [(text, text)], strict=True)
@@ -1331,10 +1344,65 @@ def _denial(left: list[str], right: list[str], signs: frozenset[str]) -> str:
         _side(word) and _side(word) == -_side(other)) or (
         word.endswith(other) and word[:-len(other)] in _PREFIXES) or (
         other.endswith(word) and other[:-len(word)] in _PREFIXES)), "")
+    ours, theirs = ({stem(word) for word in words if len(word) > 1 and word not in _SIGNS}
+                    for words in (left, right))
+    if not opposed and ours - theirs and theirs - ours:     # one says what the other doesn't deny
+        return ""
     if bool(opposed) != ("not" in signs):  # "not disabled" is "enabled"
         return f"opposites: {opposed}" if opposed else "negation differs"
     told = not opposed and (len(signs) > 1 or "only" in signs)
     return f"{' and '.join(sorted(signs))} differs" if told else ""
+
+
+@lru_cache(1)
+def _roles() -> dict[str, str]:
+    """What the words of a stem may be in a text."""
+    return dict.fromkeys(_MONTH_STEMS.values(), "value") | {
+        stem(word): role for word, role in _ROLES.items()}
+
+
+def _role(word: str) -> str:
+    return "verb" if _CHANGES.match(word) else "" if word in _SIGNS and word != "must" else (
+        _roles().get(stem(word), ""))
+
+
+def _subjects(new: Facts, old: Facts) -> Iterator[tuple[_Words, _Words]]:
+    """The words in one place before the predicate that may name what each of two texts is about."""
+    shared = {*map(stem, new.words)} & {*map(stem, old.words)}
+    (ours, told), (theirs, said) = (_heads(known.words, shared) for known in (new, old))
+    for before, after, mine in ours:
+        for left, right, yours in theirs:
+            values = told and said or len(before) == 1 and before == new.words[:1]
+            if (before == left or after == right != ()) and _names(mine, values) and (
+                    _names(yours, values)):
+                yield mine, yours
+
+
+def _heads(words: _Words, shared: Collection[str]
+           ) -> tuple[list[tuple[_Words, _Words, _Words]], bool]:
+    """([(words before, word after, run)] of each run of words that are not `shared`, up to the
+    predicate, whether there is one)."""
+    heads, start = list[tuple[_Words, _Words, _Words]](), 0
+    for i, word in enumerate((*words, "")):
+        verb = i > 0 and _role(word) == "verb"
+        cut = start < i and word[:1].isdigit() and words[i - 1][0].isalpha() and (
+            words[i - 1] not in STOP)                       # "is" was dropped between the two
+        if verb or cut or not word or stem(word) in shared:
+            if start < i:
+                heads.append((words[:start] if cut else words[:start][-1:],
+                              ("is",) if verb else () if cut else words[i:i + 1],
+                              words[start:i]))
+            start = i + (not cut)
+        if verb:
+            return heads, True
+    return heads, False
+
+
+def _names(run: _Words, values: bool) -> bool:
+    """Whether own words name something, as numbers and colours may where `values` do."""
+    return not STOP.issuperset(run) and not any(
+        _SIGNS.get(word, "most") not in ("most", "least") or _role(word) == "verb" or not values
+        and (_role(word) or not word[0].isalpha()) for word in run)
 
 
 def _difference(new: Facts, old: Facts, most: float) -> tuple[str, str]:
@@ -1343,18 +1411,37 @@ def _difference(new: Facts, old: Facts, most: float) -> tuple[str, str]:
     shown = f"{' '.join(left[:5]) or '-'} / {' '.join(right[:5]) or '-'}"
     if most < 0.25:
         return "different", f"little in common: {shown}"
-    ours, theirs = ([word for word in words if not word.isalpha() and word[:1] != "@"]
-                    for words in (left, right))
-    if ours and theirs and most > 0.45:
+    both = len({*new.words} & {*old.words} - STOP)
+    found = _change(left, right, signs, most, both)
+    if found and found[0] == "update" and _valued(left[:1]) and _valued(right[:1]) and (
+            new.words[0] == left[0] and old.words[0] == right[0]):  # what comes first is told about
+        return "similar", f"about another value: {left[0]} / {right[0]}"
+    for mine, yours in _subjects(new, old) if found else ():
+        if _change([word for word in left if word not in mine],
+                   [word for word in right if word not in yours], signs, most, both):
+            return "similar", f"about something else: {' '.join(mine)} / {' '.join(yours)}"
+    return found or (
+        "similar", f"content differs: {shown}" if left or right else "order or case differs")
+
+
+def _valued(words: Sequence[str]) -> list[str]:
+    return [word for word in words if word[:1] != "@" and (
+        not word.isalpha() or _role(word) == "value")]
+
+
+def _change(left: list[str], right: list[str], signs: frozenset[str], most: float, both: int
+            ) -> tuple[str, str] | None:
+    """The update or contradiction that texts with such own words and signs are, if any; both: how
+    many words they share."""
+    ours, theirs = _valued(left), _valued(right)
+    rest = min(len(left) - len(ours), len(right) - len(theirs))
+    if ours and theirs and max(most, both / (both + rest + 1)) > 0.45:
         kind = "number" if all(word[:1].isdigit() for word in ours + theirs) else "value"
-        if new.words[0] in ours and old.words[0] in theirs:  # what comes first is told about
-            return "similar", f"about another {kind}: {new.words[0]} / {old.words[0]}"
         return "update", f"{kind} differs: {' '.join(ours[:5])} / {' '.join(theirs[:5])}"
     if any(map(_CHANGES.match, left + right)):
-        return "update", f"a change: {shown}"
-    if most >= 0.3 and (denial := _denial(left, right, signs)):
-        return "contradiction", denial
-    return "similar", f"content differs: {shown}" if left or right else "order or case differs"
+        return "update", f"a change: {' '.join(left[:5]) or '-'} / {' '.join(right[:5]) or '-'}"
+    denial = most >= 0.3 and _denial(left, right, signs)
+    return ("contradiction", denial) if denial else None
 
 
 def _own(mine: Facts, other: Facts) -> list[str]:
@@ -2174,6 +2261,9 @@ rule es (?:a partir de ahora|de ahora en adelante),? (?:(?:no )?DO_ES|siempre|nu
   |siempre DO_ES\b(?! l[ae] mism[oa]).{3}
   |nunca (?!(?:antes|digas|sabes|puedes|tienes|eres|vas|haces|quieres|dices|vienes|crees|ves
   |entiendes|ganas|llegas|escuchas)\b)\w{2,}[ae]s\b.{3}
+order en (?:always|never|only|don't|do not|prefer|follow|ensure|DO_EN)\b
+order ru (?:всегда|никогда|только|нельзя|не \w+(?:ть|[йи]те?|ь)|DO_RU)\b
+order es (?:siempre|nunca|solo|no \w+|DO_ES)\b
 like en (?:i|we)(?:'d| would)?(?: \w+ly| now)* prefer CLEAR|i(?:'d| would) rather CLEAR
   |i like (?:my|the|your) (?:\w+ ){1,3}(?:short|brief|long|detailed|simple|formal|black|hot|cold)\b
   |(?:i|we)(?: \w+ly| also| just)* (?:(?:don't |do not )?(?:like|love|enjoy)|hate|dislike
@@ -2321,7 +2411,8 @@ def _claim(text: str, *groups: str) -> tuple[str, str, str, str] | None:
     """(group, language, name, text without openers) of what a text claims where it begins."""
     for at in dict.fromkeys((_OPENER.match(text).end(), 0)):
         for group, lang, start in _beginnings():
-            if (not groups or group in groups) and (match := start.match(text, at)):
+            asked = group in groups if groups else group != "order"
+            if asked and (match := start.match(text, at)):
                 named = match.groupdict()
                 return group, lang, named.get("name") or "", named.get("rest") or text[at:]
     return None
@@ -2342,6 +2433,12 @@ def _stated(message: Item) -> Iterator[Proposal]:
                 yield proposal
 
 
+def orders(text: str) -> bool:
+    """Whether a text, no matter whose, begins with an order, or says what must be."""
+    return bool(_claim(text.lstrip("*_`> "), "order", "rule")) or (
+        "must" in facts(text[:400]).signs)
+
+
 def _topic(text: str) -> str | None:
     """What a short wish is about, with its choice left open; None where that is unknown."""
     words = {_AXES.get(word, word) for word in content(text)} - {""}
@@ -2357,7 +2454,7 @@ def same_subject(new: str, old: str) -> bool:
     """Whether two texts, one in a person's own words, share half of what one is about, whoever it
     is that wishes or chooses so."""
     own = [bool(_OWN_WORDS.search(text)) for text in (new, old)]
-    mine, yours = ({_AXES.get(word, word) for word in content(text.split(": ", said)[-1])}
+    mine, yours = ({_AXES.get(word, word) for word in facts(text.split(": ", said)[-1]).units}
                    - _CHOOSING - {"", "-"} for text, said in zip((new, old), own, strict=True))
     return not any(own) or 2 * len(mine & yours) >= (min(len(mine), len(yours)) or 1)
 
@@ -4478,7 +4575,6 @@ def named_by(value: object, name: str, most: int = 2_000) -> str:
 
 def brain_folder(path: str, namespace: str | None) -> str:
     """The folder of a brain; a namespace is a folder of its own that no name can leave."""
-    _require(path != "", "path='' is empty; give the folder of a store, like ~/.realmemory")
     try:
         path = os.path.abspath(os.path.expanduser(path))
     except OSError as error:
@@ -4595,7 +4691,9 @@ def _source(given: Mapping[str, object]) -> dict[str, str | None]:
     """Who said a text and where, by name."""
     named: dict[str, str | None] = dict.fromkeys(("speaker", "session_id", "turn_id", "source_url"))
     for name, value in given.items():
-        _require(name in named, f"{name}={_shown(value)}; there are {', '.join(named)}")
+        _require(name in named, f"there is no argument {name}={_shown(value)}; there are text, "
+                 f"kind, scope, when, key, tags, origin, {', '.join(named)}, related_ids, "
+                 "force_new, meta")
         named[name] = None if value is None else named_by(value, name) or None
     return named
 
@@ -4842,6 +4940,20 @@ def _close_kin(brain: _Brain, vector: tuple[float, bytes],
     return _live(brain.store, best[:brain.config.gate_compare])
 
 
+def _told(draft: Draft, row: sqlite3.Row) -> tuple[str, str, bool]:
+    """A draft's text and a known one, of passages what stands under a heading that both have;
+    whether one file says both."""
+    text, known = draft.text, row["text"]
+    if not draft.origin == row["origin"] == "file" or len(text) + len(known) > LONG_TEXT:
+        return text, known, False
+    head, _, under = text.partition("\n")
+    if under and known.startswith(f"{head}\n"):
+        text, known = under, known[len(head) + 1:]
+    path, place = ((source or "").partition("#L")[0] for source in (
+        draft.source_url, row["source_url"]))
+    return text, known, path == place
+
+
 def neighbours(brain: _Brain, draft: Draft, scope: int) -> list[Neighbour]:
     """The live traces most like a draft, what says most first; near twins are compared in full."""
     config, near = brain.config, list[Neighbour]()
@@ -4862,6 +4974,12 @@ def neighbours(brain: _Brain, draft: Draft, scope: int) -> list[Neighbour]:
     for row, shared in _live_kin(brain, units, draft.words, scopes):
         shared = min(shared, len(units), row["n_words"])  # its other wordings may hold more
         twin, alike = distance(len(units), row["n_words"], shared, spaced=spaced)
+        text, known, one_file = _told(draft, row)
+        if text is not draft.text or not twin and len(text) < 2_000 > len(known) and (
+                _JOINED.search(text) and _JOINED.search(known)):    # a date is several terms
+            mine, other = _known_facts(text), _known_facts(known)
+            shared = len(mine.units & other.units)
+            twin, alike = distance(len(mine.units), len(other.units), shared, spaced=spaced)
         if not twin and alike < config.gate_link:
             continue
         said = Comparison("similar", alike, f"{shared} of {len(units)} words are shared")
@@ -4870,16 +4988,17 @@ def neighbours(brain: _Brain, draft: Draft, scope: int) -> list[Neighbour]:
             if fold(draft.text) == fold(row["text"]):
                 said = Comparison("same", 1.0, "same text")
         elif twin or len(units) <= 30:
-            mine, other = _known_facts(draft.text), _known_facts(row["text"])
+            mine, other = _known_facts(text), _known_facts(known)
             said = compare(mine, other) if twin else said
-            if _ORDER[said.relation] == 1 and not same_subject(draft.text, row["text"]):
-                said = said._replace(relation="similar", reason="about something else")
+            if _ORDER[said.relation] == 1 and (one_file or not same_subject(text, known)):
+                said = said._replace(relation="similar", reason="one file says both" if (
+                    one_file) else "about something else")
             reworded = said.relation == "similar" and same_claim(mine, other)
         add(row, said, shared,
             reworded or said.relation == "same" and row["speaker"] == draft.speaker)
-    known = {n.row["id"] for n in near}
+    seen = {n.row["id"] for n in near}
     for row, closeness in _close_kin(brain, draft.vector, scopes) if draft.vector else ():
-        if row["id"] not in known:  # the same in other words, or in another language
+        if row["id"] not in seen:  # the same in other words, or in another language
             add(row, Comparison("similar", round(closeness, 3), "close in meaning by the model"),
                 0, False)
     near.sort(key=lambda n: (_ORDER[n.comparison.relation], -n.comparison.overlap))
@@ -5532,8 +5651,11 @@ def _recalled(brain: _Brain, query: str, *, k: int, scope: str | None, all_scope
     _whole(k, "k", 1_000)
     _whole(1 if budget_chars is None else budget_chars, "budget_chars", 10**9)
     number_in(0.0 if min_confidence is None else min_confidence, "min_confidence", 0.0, 1.0)
+    asked = filters.get("start"), filters.get("end")
     filters |= {name: epoch(filters[name], name) for name in ("as_of", "start", "end")
                 if filters.get(name) is not None}
+    _require(None in asked or filters["start"] <= filters["end"], f"start={_shown(asked[0])} is "
+             f"after end={_shown(asked[1])}, so nothing lies between: swap them")
     started = time.perf_counter()
     with brain.store.reading():
         scopes = brain.store.visible(scope, all_scopes)
@@ -5607,9 +5729,10 @@ def _within(items: Sequence[Item], budget: int | None) -> list[Item]:
 
 # === 20. Revising, rewarding, forgetting ==========================================================
 
-def planned(brain: _Brain, draft: Draft) -> bool:
-    """Whether a text holds only in days to come, so that it can't stand for what holds now."""
-    return draft.when is not None and draft.when > brain.clock() + DAY_S    # in any time zone
+def planned(brain: _Brain, row: sqlite3.Row, draft: Draft) -> bool:
+    """Whether a text holds only in days to come, and so can't stand for one that holds now."""
+    tomorrow = brain.clock() + DAY_S    # in any time zone
+    return draft.when is not None and valid_from(row) <= tomorrow < draft.when
 
 
 # What stays is found beside the new text, too; what may contradict the old one says nothing of it.
@@ -5618,19 +5741,25 @@ _SQL_HEIR_LINKS = """INSERT OR IGNORE INTO links SELECT iif(src = :old, :new, sr
     AND :new NOT IN (src, dst) AND kind NOT IN ('update', 'contradiction')"""
 
 
+def _may_replace(brain: _Brain, row: sqlite3.Row, draft: Draft) -> None:
+    """Raises InvalidInput where a text can't stand for what a trace says now."""
+    old_id = row["id"]
+    _require(draft.origin in TRUSTED or row["origin"] not in TRUSTED, f"text of origin "
+             f"{draft.origin!r} may not replace what {row['origin']!r} said in #{old_id}; remember "
+             "it instead, without a key")
+    _require(not planned(brain, row, draft), f"when={day_of(draft.when or 0)} is to come and "
+             f"#{old_id} holds until then; remember what will hold as a text of its own, without a "
+             f"key and with its day in words, and revise #{old_id} on that day")
+
+
 def _revise(brain: _Brain, row: sqlite3.Row, draft: Draft) -> WriteResult:
     store, old_id, scope, now = brain.store, row["id"], row["scope_id"], brain.clock()
     if draft.text == row["text"]:
         return known_as(old_id, f"#{old_id} says just this: nothing to revise")
-    _require(draft.origin in TRUSTED or row["origin"] not in TRUSTED, f"text of origin "
-             f"{draft.origin!r} may not replace what {row['origin']!r} said in #{old_id}; remember "
-             "it instead, without a key")
+    _may_replace(brain, row, draft)
     _require(draft.when is None or draft.when >= valid_from(row), f"when={day_of(draft.when or 0)} "
              f"is before #{old_id} became true ({day_of(valid_from(row))}); remember what held "
              "earlier as a text of its own, without a key")
-    _require(not planned(brain, draft), f"when={day_of(draft.when or 0)} is to come and #{old_id} "
-             "holds until then; remember what will hold as a text of its own, without a key and "
-             f"with its day in words, and revise #{old_id} on that day")
     notice = f"supersedes #{old_id}"
     for near in neighbours(brain, draft, scope):
         new_id = near.row["id"]
@@ -5656,13 +5785,29 @@ def _revise(brain: _Brain, row: sqlite3.Row, draft: Draft) -> WriteResult:
     return WriteResult(new_id, decision.action == "create", decision)
 
 
+def _amended(brain: _Brain, row: sqlite3.Row, draft: Draft) -> WriteResult:
+    """Give a trace that says just this another kind, or the day when it became true."""
+    store, ident, now = brain.store, row["id"], brain.clock()
+    day = row["valid_from"] if draft.when is None else draft.when
+    if (draft.kind, day) == (row["kind"], row["valid_from"]):
+        return _revise(brain, row, draft)
+    _may_replace(brain, row, draft)
+    store.drop_traces({ident: row})     # it is found by its day, too
+    store.change(ident, kind=draft.kind, valid_from=day, updated_at=now)
+    store.add_pointers(now, "reindex", row["scope_id"], ident,
+                       store.pointers_of(store.traces([ident])[ident]))
+    return known_as(ident, f"#{ident} is of kind {draft.kind} and true since "
+                    f"{day_of(valid_from(row) if day is None else day)} now")
+
+
 def keyed(brain: _Brain, draft: Draft, *, heard: bool = False) -> WriteResult:
     """Write a draft; what stands under its key, if it has one, is superseded: what a user said only
     by a user, by what was `heard` of users alone, or by `revise`."""
     row = under_key(brain.store, brain.store.scope_id(draft.scope, create=True), draft.key)
     if row is None:
         return place(brain, draft)
-    if draft.text == row["text"] and not _kept_apart(draft, row["scope_id"], row):
+    if draft.text == row["text"] and not _kept_apart(
+            draft._replace(when=None), row["scope_id"], row):   # a slot holds on another day, too
         result = known_as(row["id"], "said again under its key")
         reinforce(brain, row, draft, result.decision)
         return result
@@ -5758,6 +5903,7 @@ class Forgotten(Record):
     blocks: tuple[str, ...] = ()
     memory_ids: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()  # what was spared or could not be done, why, and the way on
+    rewritten: tuple[str, ...] = ()  # copies that held it
 
 
 # Of the traces :ids.  Cues: those that returned one (see `_learn`), and those that tell of one.
@@ -5837,6 +5983,7 @@ FORGOTTEN = "[forgotten]"  # in place of the text where a tool's call or result 
 
 
 QUOTED_WORDS = 12  # in a row: a quote of a text that has more
+AKIN_HELD = 10  # traces that may hold the rarest term of what tells of a text in other words
 _ESCAPED = Regex(r"\\(?:u([0-9a-fA-F]{4})|[nrt])")  # as JSON has it
 _QUOTABLE = Regex(f"{_RUN.source[1:-2]}|(?:(?!{_RUN.source[1:-2]})(?!_){_W})+")  # a word or sign
 _QUOTABLE_ASCII = Regex(r"[^\W_]+")    # the same of ASCII, five times as fast
@@ -5937,6 +6084,29 @@ class _Quotes:
         return [self.without(part) for part in value] if isinstance(value, list) else value
 
 
+_Runs = set[tuple[str, ...]]
+
+
+def _runs(texts: Iterable[str]) -> _Runs:
+    """What tells of texts in other words: their number-like terms, three content words in a row."""
+    runs = _Runs()
+    for text in texts:
+        told = [word for word in content(text) if word not in STOP]
+        runs |= {(word,) for word in told if len(word) > 3 and re.search(r"\d", word)}
+        runs.update(zip(told, told[1:], told[2:], strict=False))
+    return runs
+
+
+def _akin(store: TraceStore, runs: _Runs, holders: Mapping[int, set[int]]) -> list[sqlite3.Row]:
+    """The traces that hold one of some runs, of whose terms few hold one."""
+    near = set[int]()
+    for run in runs:
+        rarest = min((holders.get(unit_of(word), ()) for word in run), key=len)
+        near.update(rarest if len(rarest) <= AKIN_HELD else ())
+    return [row for row in store.traces(near).values()
+            if not runs.isdisjoint(_runs(store.wordings(row)))]
+
+
 def _near(said: _Quotes, holders: Mapping[int, set[int]], own: set[int]
           ) -> tuple[set[int], bool]:
     """Ids of the traces that hold most of the rarest terms of a quote; whether others may hold one
@@ -6024,13 +6194,15 @@ def _quotes(texts: Iterable[str], sought: Iterable[str] = ()) -> _Quotes:
 
 
 def _holding(brain: _Brain, rows: Mapping[int, sqlite3.Row], every: _Quotes, quoted: _Quotes,
-             scopes: Iterable[int], holders: Mapping[int, set[int]], own: set[int]) -> tuple[
+             scopes: Iterable[int], holders: Mapping[int, set[int]], own: set[int],
+             runs: _Runs) -> tuple[
         dict[int, tuple[sqlite3.Row, str, str | None]], list[int], dict[int, list[str]], list[int],
         int]:
     """Where texts stand beside their traces: {id: (row, text and meta without them)} of what tools
     were told and answered and of turns' meta, but for a tool's own text, which one that says it
     again does not quote; ids; {id: label, and value, description, metadata without them} of blocks
-    that say it; ids of edits that did; how many traces of other projects do."""
+    that say it, or hold one of the `runs`; ids of edits that did; how many traces of other
+    projects do."""
     store, copies, telling = brain.store, dict[int, tuple[sqlite3.Row, str, str | None]](), []
     logs, elsewhere = {row[0] for row in store.rows(SQL_LOGS)}, 0
     owners = {row[0] for row in store.rows(
@@ -6057,9 +6229,11 @@ def _holding(brain: _Brain, rows: Mapping[int, sqlite3.Row], every: _Quotes, quo
             telling += [other["id"]] * (other["scope_id"] in family)
     telling += [row[0] for row in store.run(_KINDRED, ids=to_json([*rows]),
                                             family=to_json([*family]))]
+    telling += [row["id"] for row in _akin(store, runs, holders) if row["scope_id"] in family]
     blocks = {ident: [label, *map(every.without, about)] for ident, label, *about in store.rows(
         f"SELECT id, label, value, description, metadata FROM blocks WHERE scope_id {SQL_IN} "
-        "ORDER BY label", to_json([*owners])) if any(map(every.within, (label, *about)))}
+        "ORDER BY label", to_json([*owners])) if any(map(every.within, (label, *about)))
+        or not runs.isdisjoint(_runs(about))}
     edits = [ident for ident, before in store.rows("SELECT id, before FROM block_edits")
              if every.within(before)]
     return copies, telling, blocks, edits, elsewhere
@@ -6157,7 +6331,8 @@ def forget_traces(brain: _Brain, rows: Mapping[int, sqlite3.Row], sought: Sequen
     spoken = [ident for ident, row in rows.items() if not _is_tools(row)]
     copies, telling, blocks, edits, elsewhere = _holding(
         brain, rows, every, every if len(spoken) == len(rows) else _quotes(
-            chain.from_iterable(texts[ident] for ident in spoken), sought), scopes, holders, own)
+            chain.from_iterable(texts[ident] for ident in spoken), sought), scopes, holders, own,
+        _Runs() if cut else _runs([*chain.from_iterable(texts.values()), *sought]))
     store.run_many("UPDATE blocks SET value = ?, description = ?, metadata = ? WHERE id = ?", [
         (*about, ident) for ident, (_, *about) in blocks.items() if cut])
     labels = [label for label, *_ in blocks.values() if not cut or every.within(label)]
@@ -6433,7 +6608,7 @@ def _taken_in(brain: _Brain, draft: Draft, heard: bool, before: dict[int, list[o
         and verdict.relation in ("update", "contradiction") and not n.row["key"]
         and (n.row["scope_id"], n.row["kind"]) == (scope, draft.kind)
         and OVERHEARD in json.loads(n.row["tags"] or "[]")), None)
-    if old and (old["origin"] == "user" and not heard or planned(brain, draft)):
+    if old and (old["origin"] == "user" and not heard or planned(brain, old, draft)):
         old, draft = None, draft._replace(key=None)     # it stands beside it
     for row in [*(n.row for n in near), *filter(None, [old])]:
         before.setdefault(row["id"], [row[name] for name in _KEPT])
@@ -7104,9 +7279,11 @@ class Hippocampus(_Brain):
             try:
                 for item in given[start:start + step]:
                     _require(isinstance(item, (str, Mapping)),
-                             f"remember_many: {_shown(item)} is neither a text nor a mapping")
+                             f"{_shown(item)} is neither a text nor a mapping")
                     drafts.append(draft_of(self, **(
                         {"text": item} if isinstance(item, str) else item)))
+            except InvalidInput as error:
+                raise InvalidInput(f"items[{start + len(drafts)}]: {error}") from None
             finally:
                 results += self._remembered(drafts)
         return results
@@ -7145,7 +7322,7 @@ class Hippocampus(_Brain):
                 quarantine=doubt, notes=(*draft.notes, *notes))
             _require(not draft.quarantine, f"revise: the new text is {draft.quarantine} and may "
                      "not replace a trace; remember it instead, marked as untrusted")
-            result = _revise(self, row, draft)
+            result = (_amended if draft.text == row["text"] else _revise)(self, row, draft)
         if row["id"] != asked:
             reason = f"#{asked} was superseded already; {result.decision.reason}"
             result = result._replace(decision=result.decision._replace(reason=reason))
@@ -7201,9 +7378,10 @@ class Hippocampus(_Brain):
             gone = {row[0] for row in self.store.rows(SQL_FORGOTTEN)} - {*self.store.traces(ids)}
         return tuple(ident for ident in ids if ident not in gone)
 
-    def _forget_in_copies(self, what: Selection | None) -> dict[str, str]:
-        """Rewrite copies without what is selected or was ever forgotten; why not, by path."""
-        store, failed = self.store, dict[str, str]()
+    def _forget_in_copies(self, what: Selection | None) -> tuple[list[str], dict[str, str]]:
+        """Rewrite copies without what is selected or was ever forgotten: those that were, and why
+        others were not, by path."""
+        store, done, failed = self.store, list[str](), dict[str, str]()
         with store.reading():
             kept = {row[0] for row in store.rows("SELECT uid FROM traces")}
             uids = {row[0] for row in store.rows("SELECT value FROM events, json_each(data, "
@@ -7212,6 +7390,7 @@ class Hippocampus(_Brain):
             try:
                 with unfinished(path) as part:
                     gone = self._rewritten(path, part, what, uids, kept)
+                done += [path] * any(gone.removed.values())
                 if gone.blocks:
                     failed[path] = f"in the name of {', '.join(gone.blocks)}"
             except (RealMemoryError, OSError, *UNREADABLE) as error:
@@ -7219,7 +7398,7 @@ class Hippocampus(_Brain):
                     store.folder, "forget --backups --yes") + ", or delete that file"
         if os.path.isdir(store.replicated):
             failed[store.replicated] = "Litestream's own copy: let it make a new one"
-        return failed
+        return done, failed
 
     def _rewritten(self, path: str, part: str, what: Selection | None, uids: Collection[int],
                    kept: Collection[int]) -> Forgotten:
@@ -7257,9 +7436,9 @@ class Hippocampus(_Brain):
         gone = gone._replace(wal="erased" if done else "pending", notes=notes, backups=(
             *kept_copies(store.folder), *filter(os.path.isdir, [store.replicated])))
         if backups:
-            failed = self._forget_in_copies(what)
-            gone = gone._replace(backups=tuple(failed), notes=gone.notes + tuple(
-                f"{path!r} still holds it: {why}" for path, why in failed.items()))
+            rewritten, failed = self._forget_in_copies(what)
+            gone = gone._replace(rewritten=(*rewritten,), backups=(*failed,), notes=(
+                *gone.notes, *(f"{path!r} still holds it: {why}" for path, why in failed.items())))
         with suppress(EmbedderMismatch):
             if blind and (model := self.model()):
                 self._embed_missing(model, among=blind)
@@ -7746,6 +7925,13 @@ def _cmd_recall(desk: Desk, given: Mapping[str, Any]) -> Answer:
     why = bool(given.get("why"))
     packet = desk.hippo.recall(query, scope=desk.scope(project), explain=why, **_named(
         given, "k all_scopes kind tags include_superseded as_of min_confidence"))
+    # `k` is of all that is shown; beside a sure answer no faint association is.
+    floor = desk.hippo.config.abstain_below * (given.get("min_confidence") is None)
+    sure = any(item.confidence >= floor for item in packet.items)
+    items, beside = ([item for item in some if item.source != "associated" or not sure
+                      or item.confidence >= floor / 3] for some in (packet.items, packet.context))
+    packet = packet._replace(items=(*items,), context=(
+        *beside[:max(0, (given.get("k") or 5) - len(items))],))
     return Answer(packet, packet_text(packet, why=why))
 
 
@@ -8160,8 +8346,7 @@ class MainContext:
         self.session_id = named if named.strip() else hippo.session_id or os.urandom(6).hex()
         self.cap, self.max_messages = max_main_context_tokens, max_messages or math.inf
         self._count, self._summariser = count_tokens, summariser
-        self._room = min(self.cap * CORE_SHARE,     # for blocks and rules: a short turn has room
-                         self.cap * (1 - SUMMARY_SHARE) - self._count(" word" * 50))
+        self._room = self._room_of(self.cap)
         self._unsaved: list[int] = []           # read, and not yet in the ledger
         self.kept = True                        # its state, in the store
         self._drop()
@@ -8371,12 +8556,25 @@ class MainContext:
     def _core_fits(self, *, rules: bool = True) -> None:
         """Raises InvalidInput where blocks (and rules) are larger than their share of the cap."""
         held = self._rules(self.cap * RULES_SHARE) if rules else []
-        over = self._taken(self.core.text(), *held) - self._room
-        if 0 < over < math.inf:
+        taken = self._taken(self.core.text(), *held)
+        if 0 < (over := taken - self._room) < math.inf:
+            cap = int(max(taken / CORE_SHARE, (taken + self._short()) / (1 - SUMMARY_SHARE)))
+            while self._room_of(cap) < taken:
+                cap += 1
+                taken = self._taken(self.core.text(), *(
+                    self._rules(cap * RULES_SHARE) if held else []))
             raise InvalidInput(
                 f"core memory {'with its rules' if held else 'alone'} is {math.ceil(over):,} "
                 f"tokens over the {max(0, int(self._room)):,} that it may take of the main "
-                f"context's {self.cap:,}; shorten a block or raise the cap")
+                f"context's {self.cap:,}; shorten a block (CoreMemory(hippo, {self.scope!r})"
+                f".replace does it without a context) or raise the cap: {cap:,} will do")
+
+    def _room_of(self, cap: int) -> float:
+        """Tokens for blocks and rules under a cap: a short turn has room."""
+        return min(cap * CORE_SHARE, cap * (1 - SUMMARY_SHARE) - self._short())
+
+    def _short(self) -> int:
+        return self._count(" word" * 50)
 
     def tail(self) -> str:
         """The rest but for the turns: what lies outside, the summary, the pages."""
@@ -8856,14 +9054,25 @@ def _cmd_forget(desk: Desk, given: Mapping[str, Any]) -> Answer:
     if asked:
         return asked._replace(data={**asked.data, **would._asdict()})
     gone = desk.hippo.forget(ids, **which)
-    what = ", ".join(f"#{ident}" for ident in gone.memory_ids) or "what was selected"
-    kept = f"; copies that still hold it: {', '.join(gone.backups)}" if gone.backups else ""
-    kept += " (add --backups to rewrite them)" * bool(gone.backups and not given.get("backups"))
-    left = ", ".join([*(f"#{other}" for other in gone.left), *gone.blocks])
-    kept += (f"; not removed, for it may say the same or come from it: {left}: look at each, and "
-             "forget or edit what tells of it") * bool(left)
-    return Answer(gone, f"{what} is forgotten: {_pairs(gone.removed)}; WAL {gone.wal}{kept}"
-                  + "".join(f"; {note}" for note in gone.notes))
+    n, copies = len(gone.memory_ids), ", ".join(gone.rewritten)
+    told = [f"{_ids(gone.memory_ids) or 'what was selected'} {'are' if n > 1 else 'is'} forgotten: "
+            f"{_pairs(gone.removed)}" if any(gone.removed.values()) else
+            "nothing is left of it in the store", f"WAL {gone.wal}"]
+    if given.get("backups"):
+        told.append(f"copies rewritten: {copies or 'none, for none held it'}")
+    if gone.backups:
+        told.append(f"copies that still hold it: {', '.join(gone.backups)}"
+                    + " (add --backups to rewrite them)" * (not given.get("backups")))
+    if left := ", ".join(filter(None, [_ids(gone.left), *gone.blocks])):
+        told.append(f"not removed, for it may say the same or come from it: {left}: look at each, "
+                    "and forget or edit what tells of it")
+    return Answer(gone, "; ".join([*told, *gone.notes]))
+
+
+def _ids(some: Sequence[int]) -> str:
+    """The first twenty ids of some traces, and how many more there are."""
+    return ", ".join(f"#{ident}" for ident in some[:20]) + (
+        f" and {len(some) - 20:,} more" * (len(some) > 20))
 
 
 TOOLS = (
@@ -9062,7 +9271,7 @@ def run_agent(model: Callable[[list[dict[str, Any]], list[dict[str, Any]]], Any]
     comes back to the model as an error.  A reply without an answer is sent back once, then the run
     stops; an answer that used recalled records and cites none is sent back once, then taken."""
     _require(isinstance(tools, Mapping | None) and all(map(callable, (tools or {}).values())),
-             f"tools={_shown(tools)}: give functions by name")
+             f"tools={_shown(tools)}: give functions by name, as {{\"weather\": weather}}")
     own, used, trace, sent_back = dict(tools or {}), set[int](), list[str](), set[str]()
     _require(callable(model), f"model={_shown(model)} is no function")
     _whole(max_steps, "max_steps", 10**6)
@@ -10599,7 +10808,7 @@ def report_page(hippo: Hippocampus, scope: str | None = None, *, all_scopes: boo
     sleeps = [dict(islice(row.items(), 3),      # id, day, what, counts
                    changes=_pairs(dict(islice(row.items(), 3, None))) or "nothing")
               for row in reversed(report["sleeps"])]
-    cards.append(_card("Sleeps", "What consolidation changed; realmemory undo ID takes one back.",
+    cards.append(_card("Sleeps", "What consolidation changed; the command undo ID takes one back.",
                        _grid(sleeps)))
     cards += [_card(_TABLES[key][0], note, _grid(report[key])) for key, note in (
         ("reinforced", "Said or rewarded again and again."),
@@ -10790,6 +10999,24 @@ def _mcp_notes(row: Any) -> Iterator[dict[str, Any]]:
                "about": {"row": {"type": "entity", "name": name, "entityType": sort}}}
 
 
+def _letta_files(source: Source) -> Iterator[tuple[str, Any]]:
+    """(where, file) of what the sources of an agent file hold."""
+    data = _json_of(source.data) if isinstance(source.data, str) else source.data
+    files = data.get("files") if isinstance(data, dict) else None
+    for n, file in enumerate(files if isinstance(files, list) else (), 1):
+        yield f"file {n}", file
+
+
+def _letta_notes(file: Any) -> Iterator[dict[str, Any]]:
+    """A trace that was written as a file, or the passages of another file."""
+    name, text = str(file.get("file_name")), file.get("content")
+    whole = name.startswith("realmemory-")
+    for said in [text] if whole else [said for *_, said in passages(
+            text, marked=name.endswith(_MARKDOWN))] if text else ():
+        yield {"text": said, "when": file.get("created_at"), "tags": [] if whole else [name[:100]],
+               "id": str(file.get("id", "")) if whole else ""}
+
+
 def passages(text: str, *, small: bool = False, marked: bool = True
              ) -> Iterator[tuple[int, int, str, str]]:
     """(first line, last line, headings above it, text) of each passage: a paragraph or list item
@@ -10820,16 +11047,18 @@ def passages(text: str, *, small: bool = False, marked: bool = True
         code, size = code ^ line.lstrip().startswith("```"), size + len(line)
 
 
-def _prose(source: Source, *tags: str, small: bool = True, marked: bool = True
-           ) -> Iterator[tuple[str, Any]]:
-    """Passages with citations, but for signs alone ("```", "---").  What basic-memory writes,
-    "- [fact] text #tag (context)" and "- relation [[Target]]", is taken apart."""
+def _prose(source: Source, *tags: str, small: bool = True, marked: bool = True,
+           rules: bool = False) -> Iterator[tuple[str, Any]]:
+    """Passages with citations, but for signs alone ("```", "---"): episodes, or the facts and
+    `rules` of instructions.  What basic-memory writes, "- [fact] text #tag (context)" and
+    "- relation [[Target]]", is taken apart."""
     front, body = source.front() if marked else ({}, source.text)
     title, common = front.get("title", ""), (*tags, *re.findall(r"[\w/-]+", front.get("tags", "")))
     for first, last, above, text in passages(body, small=small, marked=marked):
         if not re.search(r"\w|[^\x00-\x7f]", text):
             continue
         own, about = common, dict[str, object]()
+        kind = "episodic" if not rules else "procedural" if orders(text) else "semantic"
         if title and (seen := _OBSERVED.fullmatch(text)):
             about, text = {"category": seen[1], "context": seen[4]}, f"{title}: {seen[2]}"
             own = (*common, *re.findall(r"(?<=#)[\w/-]+", seen[3]))
@@ -10839,6 +11068,7 @@ def _prose(source: Source, *tags: str, small: bool = True, marked: bool = True
             text = f"{above or title}\n{text}"
         yield one_line(text, 60), {
             "text": _WIKI.sub(r"\1", text) if title else text, "tags": own, "about": about,
+            "kind": kind,
             "source_url": f"file:{os.path.abspath(source.path)}#L{first}-L{last}"}
 
 
@@ -10850,9 +11080,12 @@ def _claude(source: Source) -> Iterator[tuple[str, Any]]:
         return
     front, body = source.front()
     body, told, sort = body.strip(), front.get("description", ""), front.get("type", "")
+    dated = dict[str, object]()
     if "realmemory" not in front and told not in body:
         body = f"{told}\n{body}".strip()
-    yield source.path, {"text": body, "tags": (sort,) * bool(sort),
+    with suppress(*_WRONG):             # what is no date is no reason to pass a note by
+        dated["when"] = epoch(next(filter(None, map(front.get, _FIELDS["when"].split())), None))
+    yield source.path, {**dated, "text": body, "tags": (sort,) * bool(sort),
                         "source_url": f"file:{os.path.abspath(source.path)}",
                         "kind": "procedural" if sort == "feedback" else "semantic"}
 
@@ -10877,6 +11110,8 @@ class _Intake:
         self.hippo, self.store, self.scope = hippo, hippo.store, scope
         self.own_scopes, self.again, self.seen = own_scopes, again, tuple[int, ...]()
         self.name, self.formats = "", dict[str, None]()     # of the source at hand; of all
+        self.steps, self.total, self.started = 0, 0, time.monotonic()   # notes read and written
+        self.progress: Callable[[int, str], None] | None = None
         with self.store.reading():
             self.look()
 
@@ -10890,6 +11125,14 @@ class _Intake:
         except BaseException:
             self.seen = ()
             raise
+
+    def step(self, where: str) -> None:
+        """Tell that one of `total` notes was read or written, and about how long the rest takes."""
+        self.steps += 1
+        if self.progress:
+            left = (time.monotonic() - self.started) * (2 * self.total / self.steps - 1)
+            self.progress(self.steps // 2, f"{one_line(where, 40)}, of {self.total:,}; about "
+                          f"{left:,.0f} s more")
 
     def look(self) -> None:
         """Read what the scope holds, inside a transaction, if anybody else wrote since."""
@@ -10961,7 +11204,8 @@ class _Intake:
     def written(self, draft: Draft, old: sqlite3.Row | None) -> Verdict:
         """The verdict on a draft that is written; an older value of a key is its history."""
         above = under_key(self.store, self.store.scope_id(self.scope), draft.key)
-        ahead = planned(self.hippo, draft)
+        over = old or above
+        ahead = over is not None and planned(self.hippo, over, draft)
         if old is not None and old["valid_to"] is None and not draft.quarantine:
             when = draft.when if (draft.when or 0.0) > valid_from(old) and not ahead else None
             result, revised = _revise(self.hippo, old, draft._replace(when=when)), "revised"
@@ -11000,7 +11244,8 @@ class _Intake:
             old, words = stay.get(draft.text), {*draft.words}
             if old is not None:
                 self.store.change(old["id"], source_url=draft.source_url,
-                                  source_hash=draft.source_hash)
+                                  source_hash=draft.source_hash,
+                                  kind=max(old["kind"], draft.kind, key=KINDS.index))
             elif draft.text not in self.held and not self.passed_by(draft):
                 alike = max(islice(gone.values(), ALIKE_TRIED), default=None,
                             key=lambda one: len(words & one[1]))
@@ -11038,11 +11283,14 @@ def _take_notes(intake: _Intake, source: Source) -> Iterator[Verdict]:
         few = [*notes] if os.path.getsize(source.path) <= LINE_BYTES else None     # read once
         often.update(note.get("id", "") for _, note in few or notes if isinstance(note, dict))
         notes = iter(_notes_of(intake.name, source) if few is None else few)
+        intake.total += often.total()
     for batch in [[*notes]] if whole else iter(lambda: [*islice(notes, NOTES_AT_ONCE)], []):
         drafts = list[Draft]()
+        intake.total += len(batch) * whole
         for where, note in batch:
             try:
                 if isinstance(note, dict):
+                    intake.step(where)
                     ident = note.get("id", "")
                     own = ("", path) if whole else (path, to_json([cut_clean(ident, 2_000)])) if (
                         ident and often[ident] == 1) else ("", "")
@@ -11055,12 +11303,16 @@ def _take_notes(intake: _Intake, source: Source) -> Iterator[Verdict]:
         if not drafts and not whole:
             continue
         with intake.writing():
-            told = [*intake.file(path, drafts)] if whole else [
-                intake.place(draft, intake.before(draft)) for draft in drafts]
+            told = list[Verdict]()
+            for one in intake.file(path, drafts) if whole else (
+                    intake.place(draft, intake.before(draft)) for draft in drafts):
+                told.append(one)
+                intake.step(one.text)
         yield from told
 
 
-def _take_blocks(intake: _Intake, source: Source) -> Iterator[Verdict]:
+def _take_letta(intake: _Intake, source: Source) -> Iterator[Verdict]:
+    """The blocks of an agent file, then the files of its sources."""
     core = CoreMemory(intake.hippo, intake.scope)
     for row in agent_blocks(source.data):
         label, old = str(row.get("label")), core.blocks().get(str(row.get("label")))
@@ -11074,6 +11326,7 @@ def _take_blocks(intake: _Intake, source: Source) -> Iterator[Verdict]:
         why = [said.removeprefix("imported").lstrip("; "), f"core.undo({label!r}) brings back what "
                "stood there" * (action == "revised")]
         yield Verdict(action, None, f"block {label}", "; ".join(filter(None, why)))
+    yield from _take_notes(intake, source)
 
 
 # --- realMemory's own JSONL ---
@@ -11347,11 +11600,20 @@ _SQL_STRONGEST = _SQL_SHARED.replace("BY id", "BY pinned DESC, strength DESC, id
 INDEX_BYTES = 20_000                # Claude reads 200 lines of MEMORY.md, 25 KB
 
 
-def _write_mcp(hippo: Hippocampus, scopes: Sequence[int], _: str) -> Iterator[str]:
+def _write_own(hippo: Hippocampus, scopes: Sequence[int], _: str, carried: set[int]
+               ) -> Iterator[str]:
+    for line in own_lines(hippo, scopes):
+        carried |= {line["id"]} if line["type"] == "trace" else set()
+        yield to_json(line) + "\n"
+
+
+def _write_mcp(hippo: Hippocampus, scopes: Sequence[int], _: str, carried: set[int]
+               ) -> Iterator[str]:
     """Entities with their observations, then relations; of our own traces a scope is the entity."""
     entities: dict[str, dict[str, Any]] = {}
     relations: list[dict[str, Any]] = []
     for row in hippo.store.rows(_SQL_SHARED, to_json(scopes)):
+        carried.add(row["id"])
         told, text = {"name": row["scope"], "entityType": "realmemory"}, row["text"]
         with suppress(*_WRONG):
             one = json.loads(row["meta"] or "{}")["import"]["row"]
@@ -11368,13 +11630,36 @@ def _write_mcp(hippo: Hippocampus, scopes: Sequence[int], _: str) -> Iterator[st
     yield from (to_json(row) + "\n" for row in (*entities.values(), *relations))
 
 
-def _write_claude(hippo: Hippocampus, scopes: Sequence[int], _: str
+def _iso_of(at: float) -> str:
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=at)).isoformat()
+
+
+def _write_letta(hippo: Hippocampus, scopes: Sequence[int], scope: str, carried: set[int]
+                 ) -> Iterator[str]:
+    """The blocks, and each trace as a file of one source: the format has no passages."""
+    told, source = CoreMemory(hippo, scope).agent_file(), "source-realmemory"
+    for row in hippo.store.rows(_SQL_SHARED, to_json(scopes)):
+        carried.add(row["id"])
+        name = f"realmemory-{row['uid']:016x}.txt"
+        told["files"].append({
+            "id": f"file-{row['uid']:016x}", "source_id": source, "file_name": name,
+            "file_type": "text/plain", "content": row["text"],
+            "created_at": _iso_of(valid_from(row))})
+    if told["files"]:
+        told["sources"] = [{"id": source, "name": "realmemory", "description": "archival memory"}]
+        told["agents"][0]["source_ids"] = [source]
+    yield json.dumps(told, ensure_ascii=False, indent=2) + "\n"
+
+
+def _write_claude(hippo: Hippocampus, scopes: Sequence[int], _: str, carried: set[int]
                   ) -> Iterator[tuple[str, str]]:
-    """(name, text) of a file for each of the strongest traces, and of the index's own part."""
+    """(name, text) of a file for each of the strongest traces, named in the order of writing, and
+    of the index's own part."""
     index, size = [f"{FENCE[0]} -->"], 0
     for row in hippo.store.rows(_SQL_STRONGEST, to_json(scopes)):
         words = re.findall(r"[a-z0-9]+", fold(row["text"][:200]))[:6]
-        slug = "-".join(["realmemory", *words])[:60] + f"-{row['uid'] % 16**8:08x}"
+        slug = "-".join([f"realmemory-{row['id']:08}", *words])[:60] + (
+            f"-{row['uid'] % 16**8:08x}")
         source = f"from {row['origin']}: " * (row["origin"] not in TRUSTED)
         if source and row["kind"] == "procedural":
             continue                    # a page makes no rule there, either
@@ -11384,11 +11669,13 @@ def _write_claude(hippo: Hippocampus, scopes: Sequence[int], _: str
         if size > INDEX_BYTES:
             break
         index.append(line)
+        carried.add(row["id"])
         sort = "feedback" if row["kind"] == "procedural" else (
             "user" if row["scope"] == GLOBAL else "project")
         yield f"{slug}.md", (
             f"---\nname: {slug}\ndescription: {json.dumps(hook, ensure_ascii=False)}\nmetadata:\n"
-            f"  type: {sort}\n  realmemory: {row['uid']}\n---\n"
+            f"  type: {sort}\n  realmemory: {row['uid']}\n"
+            f"  when: {_iso_of(valid_from(row))}\n---\n"
             f"{_CONTROL.sub('', row['text'])}\n")
     yield "MEMORY.md", "\n".join([*index, f"{FENCE[1]} -->", ""])
 
@@ -11449,25 +11736,25 @@ class Format(Record):
     read: Callable[[Source], Iterator[tuple[str, Any]]] = Source.rows   # (where, row)
     notes: Callable[[Any], Iterable[dict[str, Any]]] | None = _any_notes    # None: rows are notes
     take: Callable[[_Intake, Source], Iterator[Verdict]] = _take_notes
-    write: Callable[[Hippocampus, Sequence[int], str], Iterator[Any]] | None = None
+    # of (brain, scopes, the one of blocks, ids of the traces that it wrote)
+    write: Callable[[Hippocampus, Sequence[int], str, set[int]], Iterator[Any]] | None = None
 
 
 def _ends(source: Source, *endings: str) -> bool:
     return bool(source.text.strip()) and source.path.lower().endswith(endings)
 
 
-_REFERENCE = ("claude.md", "claude.local.md", "agents.md", "agent.md", "gemini.md")
+_REFERENCE = ("claude.md", "claude.local.md", "agents.md", "agent.md", "gemini.md", ".cursorrules",
+              ".windsurfrules", ".clinerules", "copilot-instructions.md")
 FORMATS = {                         # the first that fits is taken
     "realmemory": Format(
-        lambda s: s.first().get("type") == "realmemory", take=_take_own,
-        write=lambda hippo, scopes, _: (to_json(line) + "\n" for line in own_lines(hippo, scopes))),
+        lambda s: s.first().get("type") == "realmemory", take=_take_own, write=_write_own),
     "mcp": Format(lambda s: s.first().get("type") in ("entity", "relation"), notes=_mcp_notes,
                   write=_write_mcp),
     "letta": Format(
         lambda s: s.path.endswith(".af") or isinstance(s.data, str)
-        or {"agents", "blocks", "core_memory"} & s.first().keys(), take=_take_blocks,
-        write=lambda hippo, _, scope: iter([json.dumps(
-            CoreMemory(hippo, scope).agent_file(), ensure_ascii=False, indent=2) + "\n"])),
+        or {"agents", "blocks", "core_memory"} & s.first().keys(), _letta_files, _letta_notes,
+        _take_letta, _write_letta),
     "agentmemory": Format(lambda s: "isLatest" in s.first()),
     "mem0": Format(lambda s: "memory" in s.first()),
     "graphiti": Format(lambda s: {"fact", "uuid"} <= s.first().keys()),
@@ -11477,7 +11764,7 @@ FORMATS = {                         # the first that fits is taken
         os.path.join(os.path.dirname(s.path), "MEMORY.md")) and "description" in s.front()[0],
                      _claude, None, write=_write_claude),
     "agents": Format(lambda s: os.path.basename(s.path).lower() in _REFERENCE and s.text,
-                     lambda s: _prose(s, "reference"), None),
+                     lambda s: _prose(s, "reference", rules=True), None),
     "basic-memory": Format(lambda s: _ends(s, ".md") and "permalink" in s.front()[0], _prose, None),
     "markdown": Format(lambda s: _ends(s, *_MARKDOWN), _prose, None),
     "text": Format(lambda s: _ends(s, ".txt", ".text"), lambda s: _prose(s, marked=False), None),
@@ -11492,6 +11779,7 @@ class Imported(Record):
     formats: tuple[str, ...]
     counts: dict[str, int]
     verdicts: tuple[Verdict, ...]
+    blocks: int = 0                 # of what was taken in or known: blocks of core memory
 
 
 def import_from(hippo: Hippocampus, path: str, *, format: str | None = None,
@@ -11516,18 +11804,20 @@ def import_from(hippo: Hippocampus, path: str, *, format: str | None = None,
                                   clock=hippo.clock) as copy:
                 return import_from(copy, path, format=format, scope=scope, progress=progress,
                                    own_scopes=own_scopes, again=again)
-    counts, told = dict[str, int](), list[Verdict]()
+    counts, told, blocks = dict[str, int](), list[Verdict](), 0
     intake = _Intake(hippo, scope or GLOBAL, own_scopes, again)
+    intake.progress = progress
     session, hippo.session_id = hippo.session_id, None  # it was not said in this session
     try:
         for one in _taken(intake, path, format):
             counts[one.action] = counts.get(one.action, 0) + 1
             told += [one] * (len(told) < 1_000)
-            if progress:
+            blocks += one.memory_id is None and one.action in ("create", "known", "revised")
+            if progress and not intake.steps:   # notes tell theirs when they are written
                 progress(sum(counts.values()), one.text)
     finally:
         hippo.session_id = session
-    return Imported((*intake.formats,), counts, tuple(told))
+    return Imported((*intake.formats,), counts, tuple(told), blocks)
 
 
 def _taken(intake: _Intake, path: str, named: str | None) -> Iterator[Verdict]:
@@ -11568,9 +11858,10 @@ def _refuse_own(path: str) -> None:
 
 
 def export_to(hippo: Hippocampus, output: str | None, *, format: str = "realmemory",
-              scope: str | None = None, scopes: Sequence[int] = ()) -> str:
+              scope: str | None = None, scopes: Sequence[int] = (),
+              carried: set[int] | None = None) -> str:
     """Write scopes (ids; none: those that `scope` sees) in a format to a file or into a folder; the
-    text where no output is named."""
+    text where no output is named.  `carried` gets the ids of the traces that were written."""
     _require(format in [*WRITERS],
              f"format={_shown(format)} can't be written; there are {', '.join(WRITERS)}")
     _require(bool(output) or format != "claude",
@@ -11580,7 +11871,7 @@ def export_to(hippo: Hippocampus, output: str | None, *, format: str = "realmemo
         _refuse_own(output)
     with hippo.store.reading():
         pieces = WRITERS[format](hippo, ids or hippo.store.visible(scope, False, logs=True),
-                                 scope or GLOBAL)
+                                 scope or GLOBAL, set() if carried is None else carried)
         try:
             if format == "claude":
                 _write_folder(output, dict(pieces))
@@ -11695,11 +11986,11 @@ def _print_error(message: str) -> None:
 
 
 def reporting() -> Callable[[int, str], None]:
-    """Progress for stderr: a line every two seconds, so none for short work."""
-    latest = [time.monotonic()]
+    """Progress for a terminal: a line every two seconds, so none for short work."""
+    latest, seen = [time.monotonic()], sys.stderr.isatty()
 
     def say(done: int, where: str) -> None:
-        if time.monotonic() - latest[0] > 2:
+        if seen and time.monotonic() - latest[0] > 2:
             latest[0] = time.monotonic()
             _print_error(f"{done:,} done, at {one_line(where, 100)}")
 
@@ -11735,6 +12026,7 @@ def _cmd_import(desk: Desk, given: Mapping[str, Any]) -> Answer:
     _require(not (given["place"] or given["since"]), f"a second path and --since go with "
              f"{', '.join(TRANSCRIPTS)}; import {_shown(path)} by itself")
     dry, asked = _is_preview(given), not given["dry_run"]
+    began = time.monotonic()
     done = import_from(
         desk.hippo, os.path.expanduser(path), format=given["format"], dry_run=dry,
         scope=desk.scope(project), own_scopes=not project, again=given["again"],
@@ -11746,9 +12038,12 @@ def _cmd_import(desk: Desk, given: Mapping[str, Any]) -> Answer:
              for one in done.verdicts if dry or one.action == "skipped"]
     lines[40:] = [f"... and {len(lines) - 40} more"] * (len(lines) > 40)
     counts = ", ".join(f"{n:,} {action}" for action, n in done.counts.items()) or "nothing"
+    counts += f", {done.blocks:,} of them blocks of core memory" * bool(done.blocks)
     lines.append(f"{'would be: ' * dry}{counts} (format {', '.join(done.formats)})"
                  + "; --again takes what was forgotten" * ("forgotten" in done.counts))
-    lines += ["add --yes to write it"] * (dry and asked)
+    took = time.monotonic() - began
+    lines += ["add --yes to write it" + f", which takes about {took:,.0f} s" * (took > 2)] * (
+        dry and asked)
     failed = dry and asked or bool(done.verdicts) and all(
         one.action == "skipped" and one.memory_id is None for one in done.verdicts)
     return Answer({**done._asdict(), "dry_run": dry}, "\n".join(lines), int(failed))
@@ -11764,13 +12059,16 @@ def _cmd_export(desk: Desk, given: Mapping[str, Any]) -> Answer:
                            + shell_line(store.folder, "scopes"))
         seen = [one for one in (own, store.log_id(own)) if one] if own else (   # that one alone
             store.visible(scope, given["all_scopes"], logs=True))
-        left = store.value(f"SELECT count(*) FROM traces WHERE scope_id NOT {SQL_IN}",
-                           to_json(seen))
-    told = export_to(desk.hippo, output and os.path.expanduser(output), format=name, scope=scope,
-                     scopes=seen)
+        carried, left = set[int](), store.value(
+            f"SELECT count(*) FROM traces WHERE scope_id NOT {SQL_IN}", to_json(seen))
+        told = export_to(desk.hippo, output and os.path.expanduser(output), format=name,
+                         scope=scope, scopes=seen, carried=carried)
+        lost = store.value("SELECT count(*) FROM traces") - left - len(carried)
     also = f"; {left:,} traces of other scopes left out (--all-scopes)" if left else ""
-    return Answer({"output": told, "format": name, "left_out": left}, f"written to {told} as "
-                  f"{name}{also}") if output else Answer(None, told.removesuffix("\n"))
+    also += (f"; {lost:,} traces left out for which {name} has no place (turns, superseded, "
+             "untrusted or weakest ones; --format realmemory takes all)") if lost else ""
+    return Answer({"output": told, "format": name, "left_out": left + lost}, "written to "
+                  f"{told} as {name}{also}") if output else Answer(None, told.removesuffix("\n"))
 
 
 def _cmd_move(desk: Desk, given: Mapping[str, Any]) -> Answer:
@@ -12332,6 +12630,8 @@ def _planned(path: str, client: str, edits: Sequence[_Edit], notes: dict[str, An
                  "the edit could not be proved to change nothing else")
     elif before is not None and not by:             # no other client shares the file
         after = unwired(before, edits, memo)
+    _require(before in (None, after) or os.access(os.path.dirname(path), os.W_OK),
+             "nothing can be written in its folder")
     memo["by"] = by
     return before, after
 
@@ -12401,19 +12701,12 @@ def wire(client: str, scope: str, folder: str, brain: str, *, out: bool = False,
         if not out:         # the notes come first and go last, so that a kill leaves a way back
             record()
         for path, before, after in plan:
-            try:
-                if before != after:
-                    _write_text(path, before, after, notes[path]["dirs"])
-            except (OSError, StoreError) as error:
-                if not out:
-                    raise
-                left[path] = str(error)
-                notes[path]["by"].append(client)
+            if before != after:
+                _write_text(path, before, after, notes[path]["dirs"])
         if out:
             record()
     if left:
-        raise _refused(files, left, out, [row["file"] for row in done if row["did"] != "none"
-                                          and row["file"] not in left])
+        raise _refused(files, left, out, [row["file"] for row in done if row["did"] != "none"])
     return done
 
 
@@ -12573,8 +12866,9 @@ def _on_machine(environ: Mapping[str, str]) -> Iterator[Finding]:
         "REALMEMORY_") or name in ("HF_HUB_OFFLINE", "CLAUDE_PROJECT_DIR", "ZCODE_PROJECT_DIR")})
     yield Finding("ok", "environment", _pairs(told) or "nothing set")
     cost = tokens_of(to_json(tools_listed())) + tokens_of(server_offer(TOOLS)["instructions"])
-    yield _finding("tools", f"{len(TOOLS)} tools and instructions cost a model about {cost:,} "
-                   "tokens", (cost > TOOL_TOKENS, "note", "shorten their descriptions"))
+    yield _finding("tools", f"{len(TOOLS)} tools and instructions, as they are sent, cost a model "
+                   f"about {cost:,} tokens at most", (
+                       cost > TOOL_TOKENS, "note", "shorten their descriptions"))
 
 
 def _in_store(folder: str) -> Iterator[Finding]:
@@ -12965,7 +13259,8 @@ def _written(path: str, text: str) -> str:
 def _folder(options: Any) -> str:
     """The folder of the brain that the options name."""
     home = os.environ.get("REALMEMORY_HOME") or os.path.join("~", ".realmemory")
-    folder = brain_folder(home if options.path is None else options.path, options.namespace)
+    asked = home if options.path is None else path_given(options.path)
+    folder = brain_folder(asked, options.namespace)
     _require(os.path.isdir(folder) or not os.path.exists(folder),
              f"--path {folder!r} is a file; it names a folder")
     return folder
