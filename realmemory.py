@@ -3969,7 +3969,7 @@ def sweep(*folders: str, of: str = "") -> list[str]:
     stay = list[str]()
     for folder in filter(os.path.isdir, folders):
         for name in os.listdir(folder):
-            left, path = _LEFT.search(name), os.path.join(folder, name)
+            left, path = _UNFINISHED.search(name), os.path.join(folder, name)
             if left and name.startswith(of):
                 with suppress(OSError):
                     here, file = left[2] in (None, _world()), os.path.join(path, Store.FILE)
@@ -3980,7 +3980,7 @@ def sweep(*folders: str, of: str = "") -> list[str]:
     return stay
 
 
-_LEFT = re.compile(r"\.(\d{1,9})(?:@(\w+))?\.part")
+_UNFINISHED = Regex(r"\.(\d{1,9})(?:@(\w+))?\.part")
 
 
 @lru_cache(maxsize=1)
@@ -7563,14 +7563,13 @@ class Hippocampus(_Brain):
         for start in range(0, len(given), step):
             drafts = list[Draft]()
             try:
-                for n, item in enumerate(given[start:start + step], start):
-                    _require(isinstance(item, (str, Mapping)), f"remember_many: items[{n}], "
-                             f"{_shown(item)}, is neither a text nor a mapping")
-                    try:
-                        drafts.append(draft_of(self, **(
-                            {"text": item} if isinstance(item, str) else item)))
-                    except InvalidInput as error:
-                        raise InvalidInput(f"items[{n}]: {error}") from None
+                for item in given[start:start + step]:
+                    _require(isinstance(item, (str, Mapping)),
+                             f"{_shown(item)} is neither a text nor a mapping")
+                    drafts.append(draft_of(self, **(
+                        {"text": item} if isinstance(item, str) else item)))
+            except InvalidInput as error:
+                raise InvalidInput(f"items[{start + len(drafts)}]: {error}") from None
             finally:
                 results += self._remembered(drafts)
         return results
@@ -11438,14 +11437,6 @@ class _Intake:
         with self.store.reading():
             self.look()
 
-    def step(self, where: str) -> None:
-        """Tell that one of `total` notes was read or written, and about how long the rest takes."""
-        self.steps += 1
-        if self.progress:
-            left = (time.monotonic() - self.started) * (2 * self.total / self.steps - 1)
-            self.progress(self.steps // 2, f"{one_line(where, 40)}, of {self.total:,}; about "
-                          f"{left:,.0f} s more")
-
     @contextmanager
     def writing(self) -> Iterator[None]:
         """One write transaction; of one that fails nothing is taken for held."""
@@ -11456,6 +11447,14 @@ class _Intake:
         except BaseException:
             self.seen = ()
             raise
+
+    def step(self, where: str) -> None:
+        """Tell that one of `total` notes was read or written, and about how long the rest takes."""
+        self.steps += 1
+        if self.progress:
+            left = (time.monotonic() - self.started) * (2 * self.total / self.steps - 1)
+            self.progress(self.steps // 2, f"{one_line(where, 40)}, of {self.total:,}; about "
+                          f"{left:,.0f} s more")
 
     def look(self) -> None:
         """Read what the scope holds, inside a transaction, if anybody else wrote since."""

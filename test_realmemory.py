@@ -12567,6 +12567,13 @@ def test_twelve_requests_in_one_write_are_each_answered(home):
         assert len(hippo.traces()) == 6
 
 
+@pytest.mark.parametrize("reward", [1e-05, -1e-07, "1e-7"])
+def test_a_number_that_is_written_with_an_exponent_is_taken(reward):
+    tool = next(tool for tool in rm.TOOLS if tool.name == "reflect")
+    given = rm.checked_arguments(tool, {"memory_ids": [1], "reward": reward})
+    assert given["reward"] == float(reward)
+
+
 @pytest.mark.parametrize("reward", ["1e999", "-1e999"])
 def test_an_infinite_reward_is_refused_and_no_reply_ever_holds_nan(legacy_wire, reward):
     ident = stored_id(legacy_wire.good("memorize", text="The reward of 1998 was a silver spoon"))
