@@ -1194,7 +1194,7 @@ _CHANGES = Regex(
     "(?:now|anymore|longer|new|since|paso|стал[аио]?)$|moved|migrat|switch|replac|rais|lowered|"
     "increas|reduc|renam|chang|cancel|retired|became|upgrad|теперь|переех|перен|перев|подня|сниз|"
     "увелич|уменьш|смени|замени|ahora|subio|cambi|jetzt|erhoht|换|改|现|変")
-# How a text names what holds no longer; the words of a choice, which say nothing of its subject.
+# How a text names what holds no longer; stems of a choice, which say nothing of its subject.
 _LEFT = Regex(
     r"\b(?:instead of|вместо|en (?:lugar|vez) del?|(?:no longer|больше не|ya no) \w+(?: (?:in|on"
     r"|with|en|con|[вс]|на))?|do(?:n't| not) \w+(?=[^.;]* any ?more\b)|(?:switch|migrat|mov|chang)"
@@ -1202,12 +1202,11 @@ _LEFT = Regex(
     r"|(?:migr|cambi|pas|mud)\w+(?: \w+){0,3}? del?) (?:(?:the|el|la|los|las) )?"
     r"(?P<what>[^\s,;:!?]+(?: [^\s,;:!?]+){0,3}?)(?=[,.;:!?]|$| (?:for|in|on|at|to|as|by|when|and"
     r"|from|with|any ?more|для|в|во|на|при|по|и|из|к|para|en|al?|por|como|con|y)\b)", re.I)
-_LEFT_BY = frozenset(map(stem, """instead вместо lugar vez longer ya больше anymore more from с со
-    из de del""".split()))          # a text without such a word names none
-_CHOICE = frozenset(map(stem, """decided agreed use using run host live instead now always prefer
-    user взять брать решили договорились использовать используй берем вместо теперь отныне
-    впредь всегда предпочитаю живу пользователь decidimos acordamos usar usa lugar vez ahora
-    siempre prefiero vivo usuario adelante partir""".split()))
+_LEFT_BY = frozenset(   # stems, too: a text without one names none
+    "anymor de del from instea long lug more vez ya больш вмест из с со".split())
+_CHOICE = frozenset("""acorda adelan agr ahor alway decid decidi host instea liv lug now part pref
+    prefie run siempr usa usar use user usuar vez viv бер бра взя вмест впред всегд догово жив
+    исполь отнын пользо предпо реши тепер""".split())
 # Opposites by the start of a word: side n denies side -n.
 _SIDES = {word: int(side) for word, side in _table("""1: allow permit разреш можно permite erlaub
 允; -1: forbid prohib disallow запрещ verbot; 2: enabl включ activ; -2: disabl выключ отключ
@@ -2724,10 +2723,9 @@ _CODE = Regex(r"[^\W\d].*\d|\w_+\w|[a-zа-я][A-ZА-Я]|[@\\]|::|[./].*[./]|\w\.
 _HASH = Regex(r"(?<![^\W_])(?:[\da-f]{8}-(?:[\da-f]{4}-){3}[\da-f]{12}|(?=(?:[a-z]+\d+){2}"
               r"|(?:\d+[a-z]+){2}|(?:[a-f]+\d+[a-f]|\d+[a-f]+\d)[\da-f]*(?![^\W_]))[a-z\d]{7,64})"
               r"(?![^\W_])", re.I)
-# What a cue about one thing may say beside it.
-_ASKING = frozenset(map(stem, """know known mention mentioned tell told remember recall concerning
-regarding info information details про знаем знаешь известно расскажи сказано говорится помнишь
-упоминается упомянут касается sabemos sabes dime cuentame menciona mencionado recuerdas""".split()))
+# What a cue about one thing may say beside it, in stems.
+_ASKING = frozenset("""concer cuenta detail dim inf inform know mencio mentio recall recuer regard
+rememb sab sabem tell говор зна извест каса помн про расска сказан упомин упомян""".split())
 
 
 def ends_of(query: str) -> str:
