@@ -3930,7 +3930,7 @@ def sweep(*folders: str, of: str = "") -> list[str]:
     stay = list[str]()
     for folder in filter(os.path.isdir, folders):
         for name in os.listdir(folder):
-            left, path = _LEFT.search(name), os.path.join(folder, name)
+            left, path = _PART_NAME.search(name), os.path.join(folder, name)
             if left and name.startswith(of):
                 with suppress(OSError):
                     here, file = left[2] in (None, _world()), os.path.join(path, Store.FILE)
@@ -3941,7 +3941,7 @@ def sweep(*folders: str, of: str = "") -> list[str]:
     return stay
 
 
-_LEFT = re.compile(r"\.(\d{1,9})(?:@(\w+))?\.part")
+_PART_NAME = Regex(r"\.(\d{1,9})(?:@(\w+))?\.part")
 
 
 @lru_cache(maxsize=1)
