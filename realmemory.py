@@ -767,7 +767,8 @@ class FastEmbedProvider:
                 if self.model_path or os.environ.get("HF_HUB_OFFLINE") or not self.download:
                     raise ModelMissing(
                         f"embedding model {self.model} is unavailable: nothing usable in "
-                        f"{self.model_path or self.cache_dir} ({_shown(str(error), 120)})"
+                        f"{self.model_path or self.cache_dir} ({_shown(str(error), 120)}); "
+                        "reembed --embedder local, once online, fetches it"
                     ) from error
         return self._loaded
 
@@ -1370,7 +1371,7 @@ def _denial(left: list[str], right: list[str], signs: frozenset[str]) -> str:
         other.endswith(word) and other[:-len(word)] in _PREFIXES)), "")
     ours, theirs = ({stem(word) for word in words if len(word) > 1 and word not in _SIGNS}
                     for words in (left, right))
-    if not opposed and ours - theirs and theirs - ours:     # one says what the other doesn't deny
+    if not opposed and signs == {"not"} and ours - theirs and theirs - ours:    # of other things
         return ""
     if bool(opposed) != ("not" in signs):  # "not disabled" is "enabled"
         return f"opposites: {opposed}" if opposed else "negation differs"
@@ -2753,6 +2754,7 @@ _NUMBER = Regex(
     r"(?<![\d.,])(\d++(?:[._/-]\d++)*+)(?![^\W_]|[:,]\d)(?=\s?([^\W\d_]+|%)|)")
 _NAME = Regex(r"(?<![^\W_])([^\W\d_]++|§+)([-_]|:?\s?"
               r"(?:(?:number|no\.|номер|n[uú]mero)\s)?[#№]?\s?)$", re.I)
+_RANKS = frozenset("top first last best next топ первые последние лучшие los primeros".split())
 _CALENDAR = Regex(r"\d{4}([-/.])\d\d?\1\d\d?|[0-3]?\d([-/.])[0-3]?\d\2(?:\d\d|\d{4})")
 # What is a name as a whole: a MAC or IPv6 address, a hex number, a telephone, AB.12.C.
 _NAMED_WHOLE = Regex(
@@ -2781,7 +2783,7 @@ def identifiers(text: str, *, sure: bool = False) -> _Named:
         if not sure or (name == "v" or word and (
             joint.strip(" :") or not joint or word.isupper() and word[1:]
             or (len(number) > 2 or word.istitle()) and fold(after) not in _UNITS
-            and not STOP.union(_MONTHS) & {fold(word), name})
+            and not STOP.union(_MONTHS, _RANKS) & {fold(word), name})
         ) and not _CALENDAR.fullmatch(number):
             found[name, re.sub(r"\b0+(?=\d)", "", number)] = f"{word}{joint}{number}"
     return found
@@ -3958,7 +3960,11 @@ def unfinished(path: str) -> Iterator[str]:
     try:
         yield part
     finally:
-        remove(part)
+        try:
+            remove(part)
+        except BaseException:       # interrupted: this process will not sweep its own
+            remove(part)
+            raise
 
 
 def sweep(*folders: str, of: str = "") -> list[str]:
@@ -12186,6 +12192,7 @@ def export_to(hippo: Hippocampus, output: str | None, *, format: str = "realmemo
              f"format={_shown(format)} can't be written; there are {', '.join(WRITERS)}")
     _require(bool(output) or format != "claude",
              "the format 'claude' is a folder of files; name it by --output")
+    _require(carried is None or isinstance(carried, set), f"carried={_shown(carried)} is no set")
     output, ids = path_given(output) if output else "", id_list(scopes, "scopes")
     if output and format != "claude":
         _refuse_own(output)
