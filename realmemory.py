@@ -2040,7 +2040,11 @@ def cut_clean(text: str, limit: int) -> str:
     if len(text) <= limit:
         return text
     near = text[:limit + LONGEST_SECRET]
-    return str(clean(near if near == text else "".join(near.rsplit(None, 1)[:1])))[:limit]
+    words = near if near == text else near.rsplit(None, 1)[0]
+    if len(near) - len(words) <= LONGEST_SECRET and (words != near or near == text):
+        return str(clean(words))[:limit]
+    whole = str(clean(near))        # ends in a word that is longer than any secret
+    return whole[:max(0, min(limit, len(whole) - LONGEST_SECRET))]
 
 
 def one_line(text: str, limit: int = 0) -> str:
@@ -3784,7 +3788,7 @@ def newest_copy(folder: str) -> str:
     give_up = time.monotonic() + LOOK_S
     for path in reversed(copies := backup_files(folder)):
         with suppress(*UNREADABLE, StoreError), closing(sqlite3.connect(
-                f"{_file_url(path)}?mode=ro", uri=True)) as con:
+                f"{_file_url(path)}?mode=ro&immutable=1", uri=True)) as con:
             con.set_progress_handler(lambda: time.monotonic() > give_up, 10_000)
             if _schema_version(con, path) and con.execute(
                     "PRAGMA quick_check(1)").fetchone()[0] == "ok":
@@ -12051,6 +12055,8 @@ def _file_text(path: str, encoding: str = "utf-8-sig", errors: str = "strict") -
             return file.read()
     except FileNotFoundError:
         return None
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"it is no UTF-8 text: {error.reason}") from error
 
 
 # --- formats ---

@@ -8978,7 +8978,7 @@ def test_tool_sets_are_plain_and_small():
     listed = {name: json.dumps(rm.tools_listed(tools)["tools"], ensure_ascii=False,
                                separators=(",", ":")).encode()
               for name, tools in rm.TOOL_SETS.items()}
-    assert len(listed["memory"]) <= 3_200 and len(listed["context"]) / 4 <= 2_000
+    assert len(listed["memory"]) <= 3_400 and len(listed["context"]) / 4 <= 2_000
     assert not re.search(rb'anyOf|oneOf|allOf|\$ref|"type":\[', listed["all"])
     names = {name: [tool.name for tool in tools] for name, tools in rm.TOOL_SETS.items()}
     assert names["all"] == [*names["memory"], *names["context"], "forget"]
@@ -13047,6 +13047,7 @@ def test_all_places_of_one_repository_share_a_project_and_a_namesake_does_not(ho
 
 def test_the_environment_names_the_project_in_its_documented_order(home, places):
     here = places["plain"]
+    assert command(home, "remember", "Oak is hard").returncode == 0
     one, two = real_repository(home / "one"), real_repository(home / "two")
     folders = {"CLAUDE_PROJECT_DIR": str(one), "ZCODE_PROJECT_DIR": str(two)}
     assert project_of(home, places["shop"]) == "shop"
@@ -14182,7 +14183,7 @@ def test_a_store_that_can_not_be_written_is_read_and_says_so_when_written(
     elif arguments[0] == "doctor":
         assert done.returncode == 1 and re.search("problem +permissions", done.stdout)
     elif arguments[0] in ("remember", "sleep"):
-        assert done.returncode == (1 if arguments[0] == "remember" else 0) and done.stdout == ""
+        assert (done.returncode, done.stdout) == (1, "")
         assert len(done.stderr.splitlines()) == 1 and str(read_only_store) in done.stderr
     else:
         assert done.returncode == 0 and done.stdout
@@ -14494,7 +14495,7 @@ def test_a_store_with_random_bytes_inside_never_answers_wrongly(home, sound_file
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert done.stdout or "damaged" in done.stderr
     for hook in ("brief", "sleep"):
-        done = command(home, hook)
+        done = command(home, hook, stdin=b"{}")
         assert done.returncode == 0 and "Traceback" not in done.stderr
     with Wire(home) as wire:
         for i in range(0, 500, 50):
@@ -15038,7 +15039,7 @@ def test_a_command_whose_reader_has_gone_ends_without_a_stray_line(home, name):
                           stderr=subprocess.PIPE, env=environment(home), timeout=PATIENCE_S)
     os.close(writer)
     assert b"Exception" not in done.stderr and b"Traceback" not in done.stderr
-    assert done.returncode == 0 or name == "list" and done.returncode == 1
+    assert done.returncode == 0 or name in ("list", "sleep") and done.returncode == 1
 
 
 WINDOWS = r"""
@@ -15228,7 +15229,8 @@ def test_every_command_ends_in_words_whatever_surrounds_it(how, alone):
                  code=SURROUNDED.replace("SURROUNDING", first))
     told = json.loads(ran.out)
     assert [(name, code, said) for name, (code, said) in told.items()
-            if code not in ((0,) if name in rm.HOOKS else (0, 1)) or "Traceback" in said
+            if code not in ((0,) if name in {*rm.HOOKS} - {"sleep"} else (0, 1))
+            or "Traceback" in said
             or "Exception" in said or "Errno" in said
             or code and not said and how not in ("closed streams", "a reader that has gone")
             and name not in ("doctor", "check")] == []
