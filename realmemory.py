@@ -2040,7 +2040,7 @@ def cut_clean(text: str, limit: int) -> str:
     if len(text) <= limit:
         return text
     near = text[:limit + LONGEST_SECRET]
-    words = near if near == text else near.rsplit(None, 1)[0]
+    words = near if near == text else (near.rsplit(None, 1) or [""])[0]
     if len(near) - len(words) <= LONGEST_SECRET and (words != near or near == text):
         return str(clean(words))[:limit]
     whole = str(clean(near))        # ends in a word that is longer than any secret
