@@ -2406,8 +2406,8 @@ NOT_RU (?!очень\b)\w{2,}(?:[^л\W]и|[^ш\W]ь|[^к\W]ой)(?:те)?(?:с[�
 NOT_ES (?!(?:antes|digas|sabes|puedes|tienes|eres|vas|haces|quieres|dices|vienes|crees|ves
   |entiendes|ganas|llegas|escuchas)\b)
 HABIT (?!(?:a|an|the|that|this|th[eo]se|it|any|more|so|too|to|его|её|их|эт\w+|так\w*|туда|сюда|el
-  |es[aeo]\w*|un[oa]?s?|las?|los?|más|tanto)\b)(?!.*(?:\b(?:here|now|yet|this|just|anything|здесь|тут|сейчас
-  |пока|просто|только|ничего|сюда|aquí|ahora|todavía|aún|solo|nada|est[eao]s?)\b)).{3}
+  |es[aeo]\w*|un[oa]?s?|las?|los?|más|tanto)\b)(?!.*(?:\b(?:here|now|yet|this|just|anything
+  |здесь|тут|сейчас|пока|просто|только|ничего|сюда|aquí|ahora|todavía|aún|solo|nada|est[eao]s?)\b)).{3}
 DO_ES (?:añade|comprueba|ejecuta|escribe|evita|explica|haz|incluye|pon|pregunta|responde|revisa|usa)
 ASKED (?P<rest>CLEAR.+)
 NAME (?P<name>CAP[\w'’-]*(?: CAP[\w'’-]*){0,2})
@@ -2559,13 +2559,15 @@ _CHOOSING = frozenset("use decid agr реши догово взя исполь d
 def same_subject(new: str, old: str) -> bool:
     """Whether two texts, one in a person's own words, share half of what one is about, whoever it
     is that wishes or chooses so."""
-    own, (later, earlier) = ([bool(_OWN_WORDS.search(text)) for text in (new, old)],
-                             map(facts, (new, old)))
-    if any(own) and (later.gone or earlier.gone):
+    own = [bool(_OWN_WORDS.search(text)) for text in (new, old)]
+    if not any(own):
+        return True
+    later, earlier = map(facts, (new, old))
+    if later.gone or earlier.gone:
         return replaces(later, earlier) or replaces(earlier, later)
     mine, yours = ({_AXES.get(word, word) for word in facts(text.split(": ", said)[-1]).units}
                    - _CHOOSING - {"", "-"} for text, said in zip((new, old), own, strict=True))
-    return not any(own) or 2 * len(mine & yours) >= (min(len(mine), len(yours)) or 1)
+    return 2 * len(mine & yours) >= (min(len(mine), len(yours)) or 1)
 
 
 def _proposal(message: Item, group: str, lang: str, name: str, text: str) -> Proposal:
