@@ -7294,9 +7294,9 @@ _AUDIT = {  # what is wrong: the table, the rows in which it is, what a repair s
     "changes of sleeps that can't be read": (
         "images", "NOT (json_valid(coalesce(before, '[]')) AND json_valid(coalesce(after, '[]')))",
         ""),
-    "marks past what they mark": ("db_meta", """CAST(value AS INTEGER) > coalesce((SELECT seq FROM
-        sqlite_sequence WHERE name = CASE WHEN key IN ('slept', 'folded') THEN 'events' WHEN key IN
-        ('heard', 'folded_to', 'learned_to', 'proposed_to') THEN 'traces' END), 9e18)""",
+    "marks past what they mark": ("db_meta", """key IN ('slept', 'folded', 'heard', 'folded_to',
+        'learned_to', 'proposed_to') AND CAST(value AS INTEGER) > coalesce((SELECT seq FROM
+        sqlite_sequence WHERE name = iif(key IN ('slept', 'folded'), 'events', 'traces')), 9e18)""",
         "value = '0'")}
 _RECOVERED = """INSERT OR IGNORE INTO scopes(id, name, key) SELECT DISTINCT scope_id,
     'recovered ' || scope_id, 'recovered ' || scope_id FROM traces"""
