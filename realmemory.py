@@ -3238,6 +3238,7 @@ class Store:
         self.timeout_s, self.read_only, self.has_fts = timeout_s, read_only, False
         self._pid, self._lock = os.getpid(), RLock()
         self._inherited: list[sqlite3.Connection] = []
+        self.due: list[Callable[[], object]] = []   # once the transaction is committed
         self._file: tuple[int, ...] = ()    # of what is open, if anything
         if not read_only and lost(self.folder) is None:
             self._make_file()
@@ -3450,11 +3451,14 @@ class Store:
             yield
             self._con.execute("COMMIT")
         except BaseException:
+            self.due.clear()
             if self._con.in_transaction:  # a full disk has ended it already
                 self._con.execute("ROLLBACK")
             if begin != "BEGIN":
                 self._forget_cache()
             raise
+        while self.due:
+            self.due.pop()()
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -4595,8 +4599,7 @@ def journal_failures(store: TraceStore) -> None:
             entry = json.loads(line)
             at, said = epoch(entry["at"]), str(entry["error"])
             store.event(at, "hook_error", data={"error": said})
-    with suppress(OSError):
-        os.unlink(beside)
+    store.due.append(lambda: remove(beside))
 
 
 class _Brain:
@@ -4644,7 +4647,7 @@ class _Brain:
         probe = getattr(chosen, "probe", None)
         self.store.set_meta("embedder", chosen.name)
         self.store.set_meta("probe", to_json(probe and [round(x, 4) for x in probe]))
-        self._embedder, self.store.embedder = chosen, chosen.name
+        self.store.embedder = chosen.name
 
     def thresholds(self) -> dict[str, tuple[float, str]]:
         """Cosines by name, and who says so: the provider, the store's own background (what is
@@ -8027,6 +8030,7 @@ class Hippocampus(_Brain):
                 store.run("DELETE FROM db_meta WHERE key = 'background'")
             self._record(chosen)
             store.renew()
+        self._embedder = chosen
         made = self._embed_missing(chosen, progress)
         with store.writing():
             store.keep_background()
@@ -8090,7 +8094,8 @@ class Desk:
             epoch = store.epoch     # another one once a project was renamed
         if self._claimed[0] != epoch:
             with store.writing():
-                self._claimed = epoch, self.bound()
+                name = self.bound()
+            self._claimed = epoch, name
         return self._claimed[1]
 
     def bound(self) -> str:

@@ -890,6 +890,17 @@ def test_a_cut_reembedding_belongs_to_the_new_embedder_and_goes_on(brains):
         100, 1)
 
 
+def test_a_move_to_another_embedder_that_a_full_disk_undid_leaves_the_handle_as_it_was(
+        full_disk, brains):
+    hippo = brains("moving", embedder=fruit)
+    put(hippo, "The tram runs until midnight")
+    full_disk(2)                        # the first is that of the copy
+    with pytest.raises(StoreError, match="disk is full"):
+        hippo.reembed(hashed)
+    assert put(hippo, "The ferry leaves at ten") == [2] and said(hippo, "ferry ten")
+    assert hippo.reembed(hashed) == 2
+
+
 @pytest.fixture(scope="session")
 def minilm(tmp_path_factory):
     """An offline English MiniLM under the production model's name, from two small wheels."""
@@ -3371,6 +3382,29 @@ class FailsOnce(sqlite3.Connection):
         return super().execute(*arguments)
 
 
+class FailsToCommit(sqlite3.Connection):
+    """A connection whose n-th write is not committed, as on a full disk."""
+
+    left, begun = 0, ""
+
+    def execute(self, *arguments):
+        if arguments[0].startswith("BEGIN"):
+            self.begun = arguments[0]
+        elif arguments[0] == "COMMIT" and "IMMEDIATE" in self.begun:
+            FailsToCommit.left -= 1
+            if not FailsToCommit.left:
+                raise sqlite3.OperationalError("database or disk is full")
+        return super().execute(*arguments)
+
+
+@pytest.fixture
+def full_disk(monkeypatch):
+    """A function: the n-th write from now on, of brains opened in this test, is not committed."""
+    connecting_by(monkeypatch, FailsToCommit)
+    yield partial(setattr, FailsToCommit, "left")
+    FailsToCommit.left = 0
+
+
 def test_a_migration_that_fails_at_any_statement_is_completed_by_the_next_open(
         tmp_path, monkeypatch):
     first, n = store_of_schema(1, tmp_path / "first"), 0
@@ -4612,6 +4646,18 @@ def test_a_quiet_project_is_never_starved_by_a_loud_one(hippo):
                          for n in range(500)])
     put(hippo, "the rollout needs Vera's token", scope="quiet")
     assert said(hippo, "rollout checklist", scope="quiet") == ["the rollout needs Vera's token"]
+
+
+def test_two_repositories_of_one_name_stay_two_also_where_a_full_disk_undid_the_first_claim(
+        full_disk, hippo, alone):
+    ours, theirs = (rm.Desk(hippo, rm.Project("shop", (f"remote:{host}/shop",), "test"))
+                    for host in "ab")
+    full_disk(1)
+    with pytest.raises(StoreError, match="disk is full"):
+        ours.claim()
+    put(hippo, "The till opens at nine", scope=ours.claim())
+    assert theirs.claim().startswith("shop~") and said(hippo, "till", scope=theirs.claim()) == []
+    assert sql(alone, "SELECT identity FROM aliases") == [("remote:a/shop",), ("remote:b/shop",)]
 
 
 # === 18. Writing ===
@@ -10425,6 +10471,15 @@ def test_what_is_shown_often_and_never_used_steps_back_but_no_rule_and_no_pin(hi
     cli("reflect", 1, "--reward", "1")
     sql(alone, "UPDATE injections SET used = 1 WHERE trace_id = 1")
     assert PORT in context_in(fire("prompt", session="u", prompt=ASKING))
+
+
+def test_a_failure_is_told_also_where_a_full_disk_undid_the_first_telling(
+        full_disk, hippo, alone, fire):
+    file_of(alone, rm.HOOK_ERRORS, '{"at": 9, "error": "plain"}\n')
+    full_disk(1)
+    assert "systemMessage" not in (fire("start") or {})
+    assert "plain" in fire("start", session="t")["systemMessage"]
+    assert not (alone / rm.HOOK_ERRORS).exists()
 
 
 @pytest.mark.parametrize("at", ["NaN", "1e300", "-Infinity", "null", '"x"'])
