@@ -11289,10 +11289,11 @@ _FIELDS = {     # the names that other programs have for a field, of which the f
     "speaker": "speaker author actor_id user_id agent_id"}
 _KINDS = {"preference": "procedural", "workflow": "procedural", "bug": "episodic"}
 _ITEM = Regex(r"^\s{0,3}(?:[-*+]|\d{1,3}[.)])\s+(?=\S)")
-_HEADING = Regex(r"(#{1,6})\s+(.*?)\s*#*")
+_HEADING = Regex(r"(#{1,6})\s+(.*)")
 _OURS = Regex(rf"^[ \t]*{FENCE[0]}.*?(?:{FENCE[1]}[^\n]*|\Z)", re.S | re.M)
-_WIKI = Regex(r"\[\[([^\]|\n]{1,200})(?:\|[^\]\n]*)?\]\]")
-_OBSERVED = Regex(r"\[([^\W\d_][\w -]{1,40})\]\s+(.+?)((?:\s+#[\w/-]+)*)(?:\s+\(([^()]*)\))?")
+_WIKI = Regex(r"\[\[([^][|\n]{1,200})(?:\|[^][\n]*)?\]\]")
+_OBSERVED = Regex(r"\[([^\W\d_][\w -]{1,40})\]\s++(\S++(?:[^\S\n]++\S++)*?)"
+                  r"((?:\s++#[\w/-]++){0,99})(?:\s++\(([^()]*)\))?")
 _RELATED = Regex(rf"[\w -]{{1,60}}{_WIKI.source}.*")
 _MARKDOWN = (".md", ".markdown", ".mdx")
 
@@ -11379,7 +11380,8 @@ def passages(text: str, *, small: bool = False, marked: bool = True
             first, size = n, 0
         if heading:
             level = len(heading[1])
-            crumbs = {i: crumb for i, crumb in crumbs.items() if i < level} | {level: heading[2]}
+            crumbs = {i: crumb for i, crumb in crumbs.items() if i < level} | {
+                level: heading[2].rstrip().rstrip("#").rstrip()}
         first += first == n and (blank or heading is not None)
         code, size = code ^ line.lstrip().startswith("```"), size + len(line)
 

@@ -11647,6 +11647,22 @@ def test_a_note_under_a_key_that_the_user_wrote_is_skipped_alone(hippo, tmp_path
     assert hippo.lookup("mast").text == "The mast is oak" and hippo.check() == []
 
 
+@pytest.mark.parametrize("line", [
+    "# a" + " " * 20_000 + "b", "- [fact] a" + " " * 40_000 + "b", "- says " + "[[" * 100_000,
+    "- [fact] a" + " #a" * 20_000 + "(", "- says " + "[[a|" * 75_000, "- [fact] " + "(a " * 20_000])
+def test_a_long_line_of_markdown_is_taken_in_in_linear_time(line, hippo, tmp_path):
+    file = file_of(tmp_path, "note.md", f"---\ntitle: Mast\n---\n{line}\n\nThe mast is of oak\n")
+    start = time.perf_counter()
+    assert rm.import_from(hippo, file).counts["create"] > 0 and said(hippo, "mast oak")
+    assert time.perf_counter() - start < 6
+
+
+@pytest.mark.parametrize("line, title", [
+    ("# Ports ##", "Ports"), ("# C# #", "C#"), ("#  Ports\t # ", "Ports"), ("# #", "")])
+def test_a_heading_is_told_without_the_signs_that_close_it(line, title):
+    assert [above for _, _, above, _ in rm.passages(f"{line}\n\nIt is 80.\n")] == [title]
+
+
 def test_what_a_file_still_says_stays_when_passages_were_changed_and_others_cut(hippo, tmp_path):
     for text in ("- Oak 1\n- Elm\n- Fir\n- Yew", "- Oak 2\n- Elm\n- Fir\n- Yew",
                  "- Oak 2\n- Fir\n- Yew"):
