@@ -4744,7 +4744,7 @@ class _Brain:
             rows = {ident: row for ident, row in store.traces(ids).items() if epoch == store.epoch
                     or row["created_at"] <= at}     # else of a copy that was brought back since
             if op == "read":
-                self.mark_used(rows)
+                self.mark_used([*rows])
             store.run_many("UPDATE traces SET shown = shown + 1 WHERE id = ?", [(i,) for i in rows])
             if len(rows) < len(ids) or (
                     gone and not gone.isdisjoint(map(unit_of, content(data.get("cue") or "")))):
@@ -4802,13 +4802,17 @@ def brain_folder(path: str, namespace: str | None) -> str:
     return os.path.join(path, "namespaces", unicodedata.normalize("NFC", namespace))
 
 
+_NO_LIST = str, bytes, bytearray, Mapping       # what yields letters, codes or names
+
+
 def id_list(value: object, name: str) -> tuple[int, ...]:
     """Distinct ids in order, of an int, "12", "#12", "1,2", "[1, 2]" or an iterable of such."""
     def split(part: object) -> list[Any]:
         return re.findall(r"[^\s,;\[\]()]+", part) if isinstance(part, str) else [part]
 
     ids: list[int] = []
-    parts = value if isinstance(value, Iterable) and not isinstance(value, str) else split(value)
+    parts = split(value) if isinstance(value, _NO_LIST) or not isinstance(value, Iterable) else (
+        value)
     for part in chain.from_iterable(split(part) or [part] for part in parts):
         said = _shown(part) if isinstance(part, (int, list, tuple, dict)) else str(part)
         match = re.fullmatch(r"\s*[\"']?#?(\d{1,18})(\.0)?[\"']?\s*", said)
@@ -4830,7 +4834,8 @@ def _kind_given(kind: object) -> None:
 
 def listed(values: object, name: str) -> list[Any]:
     """A list of an iterable, or of one text; InvalidInput for the rest."""
-    _require(isinstance(values, Iterable), f"{name}={_shown(values)} is no list")
+    _require(isinstance(values, str) or isinstance(values, Iterable) and not isinstance(
+        values, _NO_LIST), f"{name}={_shown(values)} is no list")
     return [values] if isinstance(values, str) else [*values]       # type: ignore[misc]
 
 
@@ -5037,7 +5042,7 @@ def _key_given(key: str | None, origin: str, doubt: str) -> tuple[str | None, st
     return None, doubt, [*notes, f"untrusted text takes no key: {key!r} left as it was"]
 
 
-def draft_of(brain: _Brain, text: Any = None, *, kind: str = "episodic",
+def draft_of(brain: _Brain, /, text: Any = None, *, kind: str = "episodic",
              scope: str | None = GLOBAL, origin: str = "agent", when: object = None,
              related_ids: object = (), force_new: bool = False, tags: Iterable[str] = (),
              meta: Mapping[str, Any] | None = None, key: str | None = None, logged: bool = False,
@@ -6133,7 +6138,7 @@ def _reflect(brain: _Brain, rows: Mapping[int, sqlite3.Row], reward: float) -> R
         store.add_pointers(now, "reflect", row["scope_id"], ident, learned,
                            to_json({"reward": reward}))
     if reward > 0:
-        brain.mark_used(rows)
+        brain.mark_used([*rows])
     for a, b in linkable(list(rows.values())[:12]):
         if reward > 0:
             store.link(a, b, "used", now, eligible=brain.config.reward_gain * reward)
@@ -7580,7 +7585,8 @@ class Hippocampus(_Brain):
                     _require(isinstance(item, (str, Mapping)),
                              f"{_shown(item)} is neither a text nor a mapping")
                     drafts.append(draft_of(self, **(
-                        {"text": item} if isinstance(item, str) else item)))
+                        {"text": item} if isinstance(item, str) else
+                        {str(name): value for name, value in item.items()})))
             except InvalidInput as error:
                 raise InvalidInput(f"items[{start + len(drafts)}]: {error}") from None
             finally:
