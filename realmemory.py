@@ -6857,12 +6857,14 @@ def _proposed(brain: _Brain, turns: Sequence[Item],
                 origins = {turn.origin for turn in sources}
                 if fields.get("when") is None:
                     fields["when"] = sources[0].valid_from
-                drafts.append((draft_of(
-                    brain, scope=owners[scope], session_id=session, turn_id=sources[0].turn_id,
-                    origin="tool" if "tool" in origins else
+                fields |= {     # who said it and where is not the extractor's to say
+                    "scope": owners[scope], "session_id": session, "turn_id": sources[0].turn_id,
+                    "origin": "tool" if "tool" in origins else
                     "user" if extractor is None and origins == {"user"} else "agent",
-                    tags=[OVERHEARD], meta={"sources": [turn.memory_id for turn in sources]},
-                    **fields), origins == {"user"}))
+                    "tags": [OVERHEARD, *listed(fields.get("tags") or (), "tags")],
+                    "meta": {**(fields.get("meta") or {}),
+                             "sources": [turn.memory_id for turn in sources]}}
+                drafts.append((draft_of(brain, **fields), origins == {"user"}))
     return drafts
 
 

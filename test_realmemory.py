@@ -6960,6 +6960,18 @@ def test_an_unfit_proposal_is_left_out_and_sleep_goes_on(proposal, hippo):
     assert hippo.consolidate(extractor=lambda turns: [t.text for t in turns]).counts["learned"] == 1
 
 
+@pytest.mark.parametrize("told", [
+    {"tags": ["rig"]}, {"tags": "rig"}, {"meta": {"sure": True}}, {"origin": "user"},
+    {"scope": "beta"}, {"session_id": "t"}, {"turn_id": "9"}])
+def test_a_proposal_may_have_any_argument_of_remember_but_not_say_who_said_it_where(told, hippo):
+    turn, = talk(hippo, "alpha", "s", "the mast is made of oak")
+    hippo.consolidate(extractor=lambda turns: [{"text": "the mast is of oak", **told}])
+    item, = hippo.traces(scope="alpha")
+    assert (item.scope, item.origin, item.session_id, item.turn_id) == ("alpha", "agent", "s", "1")
+    assert item.meta == {**told.get("meta", {}), "sources": [turn]}
+    assert item.tags == ("learned", *["rig"] * ("tags" in told))
+
+
 @pytest.mark.parametrize("given", [None, 5, "the mast is of oak", {"text": "the mast is of oak"}])
 def test_an_extractor_that_gives_no_list_is_named_as_the_fault(given, hippo):
     talk(hippo, None, "s", "the mast is made of oak")
