@@ -1930,20 +1930,27 @@ def _rules() -> re.Pattern[str]:
         f"(?P<{name}>{'|'.join(rows)})" for name, *rows in map(str.split, text.split("\n"))))
 
 
-@lru_cache(1 << 12)
 def _sign(word: str) -> str:
     """The sign of one folded word or mark; x for a word without one."""
-    if "@" in word or "://" in word:
-        return "@/"[:1 + (word[-1] in "/=?#")]
+    return "@/"[:1 + (word[-1] in "/=?#")] if "@" in word or "://" in word else (
+        _sign_of(word[:40]))    # no known one is longer
+
+
+@lru_cache(1 << 12)
+def _sign_of(word: str) -> str:
     (known, heads), word = _vocabulary(), word if word.isascii() else word.translate(_LOOKS)
     near = () if word in known else heads.get(word[:3], ())
     head = next(filter(word.startswith, near), "") if near else ""
     return known.get(f"{head}*" if head else word, "x")
 
 
-@lru_cache(1 << 12)
 def _signs(chunk: str) -> str:
-    """The signs of what stands between two spaces."""
+    """The signs of what stands between two spaces; a long one, which may be a text, is not kept."""
+    return (_short_signs if len(chunk) < 40 else _short_signs.__wrapped__)(chunk)
+
+
+@lru_cache(1 << 12)
+def _short_signs(chunk: str) -> str:
     return _sign(chunk) if chunk.isalpha() else "".join(map(_sign, _READ.findall(chunk)))
 
 
@@ -5303,7 +5310,8 @@ def insert(brain: _Brain, draft: Draft, scope: int, gist: int | None, decision: 
                             before=[*before.values()])
     pointers = pointer_group(ident, impacts, draft.words)
     for earlier, weight in zip(before, NEXT, strict=False):
-        pointers += pointer_group(earlier, add_impacts({}, first_words(draft.text), weight), ())
+        pointers += pointer_group(
+            earlier, add_impacts({}, first_words(draft.text[:2_000]), weight), ())
     if draft.vector is not None:
         store.run("INSERT INTO vectors VALUES(?, ?, ?)", ident, *draft.vector)
     store.add_pointers(now, "remember", scope, ident, pointers, _verdict(decision))
@@ -11834,7 +11842,8 @@ class _OwnIntake:
         pointers = store.pointers_of(store.traces([ident])[ident])
         before = store.turns(previous) if self.hippo.config.use_context else {}
         for earlier, weight in zip(before, NEXT, strict=False):
-            pointers += pointer_group(earlier, add_impacts({}, first_words(draft.text), weight), ())
+            pointers += pointer_group(
+                earlier, add_impacts({}, first_words(draft.text[:2_000]), weight), ())
         store.add_pointers(self.hippo.clock(), "remember", scope, ident, pointers)
         self.placed[row["id"]] = self.known[row["uid"]] = ident, scope
         return Verdict("create", ident, text)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import base64
+import gc
 import hashlib
 import inspect
 import io
@@ -36,6 +37,7 @@ import sys
 import tempfile
 import time
 import tomllib
+import tracemalloc
 import unicodedata
 from array import array
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -5117,6 +5119,21 @@ def test_a_text_in_which_nothing_can_be_seen_is_blank(hippo, text):
             write(text)
     assert hippo.traces() == [] and main.core["task"].value == "x"
     assert "(no text)" in hippo.get(main.add("user", text)).text
+
+
+@pytest.mark.parametrize("piece", ["line {} of the log\n", "a{}b4", "hoist{}"])
+def test_no_cache_keeps_long_texts_that_were_remembered(piece, hippo):
+    held, size = [], 80_000
+    tracemalloc.start()
+    try:
+        for sign in "cdefghijkl":
+            text = piece.replace("{}", sign) * (size // len(piece))
+            hippo.remember(text, session_id="s", force_new=True)
+            gc.collect()
+            held.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+    assert held[-1] - held[3] < 4 * size    # of six texts
 
 
 # === 19. Recalling ===
