@@ -4142,7 +4142,8 @@ class TraceStore(Store):
         super()._settle()
         if not self.read_only and self.meta("analyser") != ANALYSER:
             with self.writing():
-                self.reindex()
+                if self.meta("analyser") != ANALYSER:   # another process may have been first
+                    self.reindex()
 
     def _stored_pointers(self, scope: int, unit: int) -> tuple[bytes, bytes]:
         rows = self.rows("SELECT chunk, pointers FROM postings WHERE scope_id = ? AND unit = ? "

@@ -35,6 +35,7 @@ import string
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import tomllib
 import tracemalloc
@@ -3481,6 +3482,29 @@ def test_a_store_of_schema_1_is_indexed_anew_after_a_copy(alone):
         assert not hippo.remember("the chart of the bay!", session_id="s").created
     with pytest.raises(sqlite3.OperationalError, match="no such table"):    # what version 1 writes
         sql(alone, "INSERT INTO trace_terms(rowid, terms) VALUES(9, 'chart')")
+
+
+def test_three_who_open_a_store_of_another_analyser_index_it_anew_once(hippo, alone, monkeypatch):
+    put(hippo, "The chart of the bay")
+    sql(alone, "UPDATE db_meta SET value = '0' WHERE key = 'analyser'")
+    done, index = [], rm.TraceStore.reindex
+    gate = threading.Barrier(3)
+    meta = rm.TraceStore.meta
+
+    def seen(store, key, *default):     # all three see the old one before the first goes on
+        value = meta(store, key, *default)
+        if key == "analyser" and not store._con.in_transaction:
+            gate.wait(9)
+        return value
+
+    monkeypatch.setattr(rm.TraceStore, "meta", seen)
+    monkeypatch.setattr(rm.TraceStore, "reindex", lambda store: done.append(index(store)))
+    openers = [threading.Thread(target=lambda: Hippocampus.open(alone).close()) for _ in range(3)]
+    for opener in openers:
+        opener.start()
+    for opener in openers:
+        opener.join()
+    assert len(done) == 1 and said(hippo, "chart bay") and hippo.check() == []
 
 
 def test_a_second_handle_that_closes_keeps_the_locks_of_the_first(alone):
