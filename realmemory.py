@@ -4921,10 +4921,18 @@ def _source(given: Mapping[str, object]) -> dict[str, str | None]:
     return named
 
 
+def _shallow(value: object, left: int = 100) -> bool:
+    """Whether data is nested at most `left` deep; Pythons differ in how deep their JSON goes."""
+    parts = value.values() if isinstance(value, Mapping) else value
+    return left > 0 and (not isinstance(value, (Mapping, list, tuple)) or all(
+        _shallow(part, left - 1) for part in parts))    # type: ignore[attr-defined]
+
+
 def _plain_data(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """`meta` as JSON keeps it, free of secrets."""
+    """`meta` as JSON keeps it, free of secrets, no deeper than `forget` can look into."""
     try:
-        return dict(json.loads(to_json(clean(dict(meta)))))
+        _require(_shallow(plain := dict(meta), 120), "it is nested more than a hundred deep")
+        return dict(json.loads(to_json(clean(plain))))
     except (ValueError, TypeError, RecursionError) as error:
         raise InvalidInput(f"meta={_shown(meta)} is not plain JSON data ({error})") from None
 
@@ -6348,10 +6356,12 @@ class _Quotes:
                     parts += [text[end:start], FORGOTTEN]
                 end = max(end, stop)
             return "".join([*parts, text[end:]]) if end else value
-        if isinstance(value, dict):
-            return {self.without(key): part if key in ("id", "call_id", "name") else
-                    self.without(part) for key, part in value.items()}
-        return [self.without(part) for part in value] if isinstance(value, list) else value
+        with suppress(RecursionError):
+            if isinstance(value, dict):
+                return {self.without(key): part if key in ("id", "call_id", "name") else
+                        self.without(part) for key, part in value.items()}
+            return [self.without(part) for part in value] if isinstance(value, list) else value
+        return FORGOTTEN        # written when meta might be nested deeper than this can go
 
 
 _Runs = set[tuple[str, ...]]
@@ -9568,13 +9578,6 @@ def reply_of(raw: Any) -> Reply:
     except (AttributeError, TypeError, LookupError, RecursionError) as error:
         raise InvalidInput(f"the model returned {_shown(raw)}; it returns a text, or a mapping "
                            "with text and tool calls") from error
-
-
-def _shallow(value: object, left: int = 100) -> bool:
-    """Whether data is nested at most `left` deep; Pythons differ in how deep their JSON goes."""
-    parts = value.values() if isinstance(value, Mapping) else value
-    return left > 0 and (not isinstance(value, (Mapping, list, tuple)) or all(
-        _shallow(part, left - 1) for part in parts))    # type: ignore[attr-defined]
 
 
 def _parts(content: Any) -> Iterator[Mapping[str, Any]]:

@@ -3524,6 +3524,24 @@ def test_a_second_handle_that_closes_keeps_the_locks_of_the_first(alone):
         assert told == list(range(1, 11)) == sorted(ids(hippo.traces())) and hippo.check() == []
 
 
+@pytest.mark.parametrize("depth", [100, 900])
+def test_meta_nested_too_deep_is_refused_and_never_keeps_a_text_from_being_forgotten(
+        depth, hippo, alone):
+    mast, main = "The mast of the harbour is oak, fourteen metres high", rm.MainContext(hippo, "s")
+    gone, meta = *put(hippo, mast), mast
+    for _ in range(depth):
+        meta = {"of": meta}
+    told = main.add("assistant", "here it is", meta={"about": mast})
+    if depth > 100:
+        with pytest.raises(rm.InvalidInput, match="nested more than a hundred deep"):
+            main.add("assistant", "here it is", meta={"about": meta})
+        sql(alone, f"UPDATE traces SET meta = '{json.dumps({'about': meta})}' WHERE id = {told}")
+    else:
+        main.add("assistant", "here it is", meta={"about": meta})
+    assert hippo.forget(gone).memory_ids == (gone,)
+    assert sql(alone, "SELECT count(*) FROM traces WHERE meta LIKE '%fourteen%'") == [(0,)]
+
+
 def test_forgetting_reaches_cues_that_quote_what_they_did_not_return(hippo, alone):
     gone, = put(hippo, "The passphrase lies under the quetzal statue")
     head = hippo.revise(gone, "The passphrase lies in the vault now").memory_id
