@@ -7467,7 +7467,10 @@ def repair(folder: str, *, dry_run: bool = False,
     beside, and what it still gives is put over the newest sound copy, in a new file.  Raises
     StoreError, and changes nothing, where neither gives anything.
     """
+    folder = brain_folder(path_given(folder), None)
     path, config, wrong = os.path.join(folder, Store.FILE), config or MemoryConfig(), list[str]()
+    if not (os.path.lexists(path) or lost(folder)):
+        raise NotFound(f"there is no store at {folder!r}")
     sweep(folder)
     try:
         with closing(TraceStore(folder, config)) as store:

@@ -14483,6 +14483,15 @@ def test_a_full_disk_is_not_called_a_bad_copy(cause, hippo, monkeypatch):
     assert "choose another" not in str(raised.value) and hippo.check() == []
 
 
+@pytest.mark.parametrize("folder, words", [
+    ("nowhere", "no store"), ("", "no file or folder"), (5, "path=5"), ("~/none", "no store")])
+def test_a_repair_of_no_store_says_so_and_makes_none(folder, words, alone, tmp_path):
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(rm.RealMemoryError, match=words):
+        rm.repair(folder)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 @pytest.mark.parametrize("lost", [b"Parcel 40 goes", b'"uids":'])     # a trace, or the journal
 def test_what_was_forgotten_since_the_copy_does_not_come_back_with_it(lost, home):
     store = home / "store"
