@@ -8173,6 +8173,10 @@ class Desk:
         with self.hippo.store.reading():
             return tuple(self.hippo._rows(ids, "memory_ids", scope, all_scopes=False))
 
+    def one(self, ident: object, given: str | None = None) -> int:
+        """The id of one trace, visible from the project."""
+        return self.visible(_one_id(ident, "memory_id"), given)[0]
+
 
 def ended(item: Item) -> str:
     """Since when a trace holds no more, and which one took its place; "" while it holds."""
@@ -8315,7 +8319,7 @@ def _shown_by_id(desk: Desk, query: str, project: str | None) -> str | None:
 
 
 def _cmd_revise(desk: Desk, given: Mapping[str, Any]) -> Answer:
-    old_id, = desk.visible(given["old_id"], given.get("project"))
+    old_id = desk.one(given["old_id"], given.get("project"))
     result = desk.hippo.revise(old_id, given["new_text"], **_named(given, "kind when origin"))
     reason = one_line(result.decision.reason, 200)
     return Answer(result, f"#{result.memory_id} is current now ({reason}).")
@@ -12440,7 +12444,7 @@ def _cmd_export(desk: Desk, given: Mapping[str, Any]) -> Answer:
 
 
 def _cmd_move(desk: Desk, given: Mapping[str, Any]) -> Answer:
-    ident, to = desk.visible(given["memory_id"], given.get("project"))[0], given["to"]
+    ident, to = desk.one(given["memory_id"], given.get("project")), given["to"]
     moved = move(desk.hippo, ident, to)
     return Answer({"moved": moved, "to": to}, f"{', '.join(f'#{i}' for i in moved)} moved to {to}"
                   if moved else f"#{ident} is in {to} already")
@@ -13656,7 +13660,7 @@ def _cmd_list(desk: Desk, given: Mapping[str, Any]) -> Answer:
 
 
 def _cmd_show(desk: Desk, given: Mapping[str, Any]) -> Answer:
-    ident = desk.visible(given["memory_id"])[0]
+    ident = desk.one(given["memory_id"])
     item, variants = desk.hippo.get(ident), desk.hippo.variants(ident)
     sources = desk.hippo.sources(ident)
     lines = [*item_lines(item, limit=10**9), *source_lines(sources),
@@ -13666,7 +13670,7 @@ def _cmd_show(desk: Desk, given: Mapping[str, Any]) -> Answer:
 
 
 def _cmd_pin(desk: Desk, given: Mapping[str, Any]) -> Answer:
-    item = desk.hippo.pin(desk.visible(given["memory_id"])[0], not given["off"])
+    item = desk.hippo.pin(desk.one(given["memory_id"]), not given["off"])
     return Answer(item, f"#{item.memory_id} {'pinned' if item.pinned else 'unpinned'}")
 
 

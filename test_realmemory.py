@@ -9589,6 +9589,16 @@ HOOK_INPUTS = {
     "wrong types": b'{"session_id": {"a": 1}, "cwd": 7, "source": []}'}
 
 
+@pytest.mark.parametrize("words", [
+    ("show",), ("pin",), ("revise", "The mast is of pine"), ("move", "--to", "yard")])
+def test_a_command_for_one_trace_refuses_two(words, hippo, cli):
+    put(hippo, "The mast is of oak", "The sail is red")
+    ran = cli(words[0], "1,2", *words[1:])
+    assert (ran.code, ran.out) == (1, "") and "memory_id='1,2' is not one id" in ran.err
+    assert [(i.pinned, i.text, i.scope) for i in hippo.traces()] == [
+        (False, "The sail is red", "global"), (False, "The mast is of oak", "global")]
+
+
 def one_line_where_garbage(given_, err):
     """Whether a hook's stderr tells of what was piped in, without quoting it, or is empty."""
     fine = given_ in ("nothing", "a BOM", "UTF-16", "wrong types")
