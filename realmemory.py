@@ -10112,7 +10112,7 @@ class AgentSession:
     def __init__(self, hippo: Hippocampus, session_id: str, *, scope: str | None = None,
                  session_settings: Any = None) -> None:
         self.hippo, self.scope, self.session_settings = hippo, scope or GLOBAL, session_settings
-        self.session_id = named_by(session_id, "session_id")[:200]
+        self.session_id = named_by(session_id, "session_id", 200)
         _require(bool(scope_key(self.scope) and self.session_id.strip()), "session_id is blank")
 
     async def get_items(self, limit: int | None = None) -> list[Any]:

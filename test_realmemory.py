@@ -9982,6 +9982,8 @@ def test_an_agent_session_is_a_session_of_the_sdk_and_honours_its_settings(hippo
     assert asyncio.run(session.get_items(3)) == items[1:]
     assert asyncio.run(rm.AgentSession(hippo, "s-2").get_items()) == []
     assert asyncio.run(rm.AgentSession(hippo, "s-1", scope="shop").get_items()) == []
+    with pytest.raises(rm.InvalidInput, match="at most 200 characters"):    # cut, two were one
+        rm.AgentSession(hippo, "s" * 201)
     for bad in (["text"], [{"role": "user", "content": {1, 2}}]):
         with pytest.raises(rm.InvalidInput):
             asyncio.run(session.add_items(bad))
