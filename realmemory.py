@@ -3324,7 +3324,8 @@ class Store:
                 f"{path!r} is amid a repair, or one that was ended",
                 f"{shell_line(self.folder, 'check --repair')} goes on with it")
         if plain and not self.read_only and mode & 0o077 and status.st_uid == me:
-            os.chmod(path, mode & 0o700)
+            with suppress(OSError):     # of a read-only file system
+                os.chmod(path, mode & 0o700)
 
     def _settle(self) -> None:
         """Check what was opened, and bring a writable one to WAL and to this schema."""

@@ -3507,6 +3507,17 @@ def test_three_who_open_a_store_of_another_analyser_index_it_anew_once(hippo, al
     assert len(done) == 1 and said(hippo, "chart bay") and hippo.check() == []
 
 
+def test_a_store_on_a_read_only_file_system_is_read_whatever_its_mode(hippo, alone, monkeypatch):
+    put(hippo, "The chart of the bay")
+    hippo.close()
+    os.chmod(alone / "memory.db", 0o644)
+    can, no = os.access, OSError(30, "Read-only file system")
+    monkeypatch.setattr(os, "access", lambda path, how: how != os.W_OK and can(path, how))
+    monkeypatch.setattr(os, "chmod", lambda *_: (_ for _ in ()).throw(no))
+    with Hippocampus.open(alone) as hippo:
+        assert said(hippo, "chart bay") and hippo.store.read_only
+
+
 def test_a_second_handle_that_closes_keeps_the_locks_of_the_first(alone):
     writer = ("import sys, realmemory as rm\n"
               "with rm.Hippocampus.open(sys.argv[1]) as hippo:\n"
