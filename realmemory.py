@@ -3640,21 +3640,19 @@ class Store:
         """Whether this process alone may do `name` now, or soon: SQLite's lock on a file of its
         own, which the system drops with its holder."""
         path = os.path.join(self.folder, f"{name}.lease")
-        try:
-            if os.path.islink(path):
-                raise OSError("it is a link")
-            with suppress(FileExistsError):
-                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-            con = sqlite3.connect(path, timeout=wait_s, isolation_level=None)
+        with ExitStack() as held:
             try:
+                if os.path.islink(path):
+                    raise OSError("it is a link")
+                with suppress(FileExistsError):
+                    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+                con = held.enter_context(closing(sqlite3.connect(
+                    path, timeout=wait_s, isolation_level=None)))
                 con.execute("BEGIN EXCLUSIVE")
-            except sqlite3.OperationalError as error:
-                if "locked" not in str(error):
-                    con.close()
-                    raise
-        except (OSError, sqlite3.Error) as error:
-            raise ReadOnly(f"{path!r} can't be made ({error}); check the folder") from error
-        with closing(con):
+            except (OSError, sqlite3.Error) as error:
+                if isinstance(error, OSError) or "locked" not in str(error):
+                    raise ReadOnly(f"{path!r} can't be made ({error}); check the folder, and "
+                                   "remove what stands there") from error
             yield con.in_transaction
 
     def unreadable(self, table: str) -> list[dict[str, Any]]:

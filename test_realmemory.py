@@ -3518,6 +3518,19 @@ def test_a_store_on_a_read_only_file_system_is_read_whatever_its_mode(hippo, alo
         assert said(hippo, "chart bay") and hippo.store.read_only
 
 
+@pytest.mark.filterwarnings("error")
+def test_what_stands_in_the_place_of_a_lock_is_named_and_nothing_stays_open(hippo, alone):
+    put(hippo, "The chart of the bay")
+    (alone / "sleep.lease").write_bytes(b"no database" * 99)
+    with pytest.raises(rm.ReadOnly, match=r"sleep.lease' can't be made .*remove what stands"):
+        hippo.consolidate()
+    gc.collect()
+    assert [link for link in os.listdir("/proc/self/fd") if "sleep.lease" in os.path.realpath(
+        f"/proc/self/fd/{link}")] == []
+    (alone / "sleep.lease").unlink()
+    assert hippo.consolidate()
+
+
 def test_a_second_handle_that_closes_keeps_the_locks_of_the_first(alone):
     writer = ("import sys, realmemory as rm\n"
               "with rm.Hippocampus.open(sys.argv[1]) as hippo:\n"
