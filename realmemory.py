@@ -10227,10 +10227,12 @@ class LangGraphStore:
         return _store_item(op, "Item", rows[0]) if rows else None
 
     def _draft(self, op: Any) -> Draft:
-        value, texts, base = exact_json(dict(op.value)), list[str](), sys.modules[op.__module__]
+        _require(isinstance(op.value, Mapping), f"value={_shown(op.value)} is no mapping")
+        value, texts, base = exact_json(op.value), list[str](), sys.modules[op.__module__]
         if op.index is None:
             texts = _strings(json.loads(value)) or [op.key]
-        for path in op.index or ():
+        for path in listed(op.index or (), "index"):
+            _require(isinstance(path, str), f"index: {_shown(path)} is no path")
             texts += base.get_text_at_path(json.loads(value), base.tokenize_path(path))
         text = cut_clean("\n".join(texts), MAX_TEXT_CHARS)
         return draft_of(
@@ -10258,13 +10260,14 @@ class LangGraphStore:
             self._rows(_place_of(op.namespace_prefix)),
             key=lambda row: json.loads(row["meta"])["store"]["place"])}
         scores: dict[int, float | None] = dict.fromkeys(rows)
+        _require(isinstance(op.query, str | None), f"query={_shown(op.query)} is no text")
         if op.query and op.query.strip():
             hits = self.hippo.recall(op.query, k=1_000, scope=self.scope, min_confidence=0.0,
                                      tags=[_tag(op.namespace_prefix)]).items
             scores = {hit.memory_id: hit.confidence for hit in hits if hit.memory_id in rows}
         items = [_store_item(op, "SearchItem", rows[i], score=score) for i, score in scores.items()]
         kept = [item for item in items if _passes(item.value, op.filter or {}, False)]
-        return kept[op.offset:op.offset + op.limit]
+        return kept[_page_of(op)]
 
     def _namespaces(self, op: Any) -> list[tuple[Any, ...]]:
         found = {tuple(json.loads(row["key"])[0]) for row in self._rows("[[")}
@@ -10274,7 +10277,14 @@ class LangGraphStore:
             found = {name for name in found if len(name) >= len(condition.path) and all(
                 wanted in ("*", part) for part, wanted in zip(
                     name[::step], condition.path[::step], strict=False))}
-        return sorted({name[:op.max_depth] for name in found})[op.offset:op.offset + op.limit]
+        depth = None if op.max_depth is None else _whole(op.max_depth, "max_depth", 10**9, 0)
+        return sorted({name[:depth] for name in found})[_page_of(op)]
+
+
+def _page_of(op: Any) -> slice:
+    """Which of its results an op asks for."""
+    first = _whole(op.offset, "offset", 10**9, 0)
+    return slice(first, first + _whole(op.limit, "limit", 10**9, 0))
 
 
 def _place_of(namespace: Sequence[Any], key: str | None = None) -> str:
@@ -10305,7 +10315,7 @@ def _store_item(op: Any, kind: str, row: sqlite3.Row, **more: Any) -> Any:
 
 def _passes(value: Any, wanted: Any, operators: bool = True) -> bool:
     """Whether a value passes a filter; what has no order passes no comparison."""
-    if operators and isinstance(wanted, Mapping) and any(name[:1] == "$" for name in wanted):
+    if operators and isinstance(wanted, Mapping) and any(str(name)[:1] == "$" for name in wanted):
         for name in wanted:
             _require(name in _ORDERS, f"Unsupported operator: {name}")
         with suppress(TypeError, ValueError):

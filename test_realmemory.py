@@ -10245,6 +10245,23 @@ def test_items_of_a_langgraph_store_are_remembered_like_any_text(hippo):
     assert store.get(("a",), "k").value["note"] == "The press runs at 40 rpm"
 
 
+@pytest.mark.parametrize("call, words", [
+    (lambda s: s.put(("u",), "k", 5), "value=5"), (lambda s: s.search(("u",), limit=1.5), "limit"),
+    (lambda s: s.search(("u",), offset=-1), "offset=-1"),
+    (lambda s: s.search(("u",), query=5), "query=5"),
+    (lambda s: s.put(("u",), "k", {"a": 1}, index=5), "index=5"),
+    (lambda s: s.put(("u",), "k", {"a": 1}, index=[5]), "index: 5"),
+    (lambda s: s.list_namespaces(limit="x"), "limit='x'"),
+    (lambda s: s.list_namespaces(max_depth=1.5), "max_depth=1.5")])
+def test_a_wrong_argument_of_a_langgraph_store_is_named(call, words, hippo):
+    store = graph_store(hippo)
+    store.put(("u",), "k", {"note": "The press runs at 40 rpm", "x": {"5": 1}})
+    with pytest.raises(rm.InvalidInput, match=re.escape(words)):
+        call(store)
+    assert store.search(("u",), filter={"x": {5: 1}}) == []
+    assert [item.key for item in store.search(("u",))] == ["k"]
+
+
 def scaffold(cli, runtime):
     """The fenced block of the printed skill."""
     out = cli("skill", "virtual-memory", "--runtime", runtime).out
