@@ -897,7 +897,7 @@ MAX_TRACE_ID = (1 << 24) - 1
 KIN_BUDGET = 100  # pointers that the gate looks at for neighbours of a text
 
 
-@lru_cache(maxsize=131_072)
+@lru_cache(maxsize=32_768)
 def unit_of(term: str) -> int:
     """The unit in [0, N_UNITS) that a term activates; the same in every process.
 
@@ -2564,7 +2564,9 @@ def same_subject(new: str, old: str) -> bool:
         return True
     later, earlier = map(facts, (new, old))
     if later.gone or earlier.gone:
-        return replaces(later, earlier) or replaces(earlier, later)
+        return replaces(later, earlier) or replaces(earlier, later) or (
+            later.gone <= earlier.units and any(    # "from Helm 2 to Helm 3"
+                later.words.count(word) > 1 for word in later.gone if not word.isdigit()))
     mine, yours = ({_AXES.get(word, word) for word in facts(text.split(": ", said)[-1]).units}
                    - _CHOOSING - {"", "-"} for text, said in zip((new, old), own, strict=True))
     return 2 * len(mine & yours) >= (min(len(mine), len(yours)) or 1)
@@ -5225,8 +5227,15 @@ def neighbours(brain: _Brain, draft: Draft, scope: int) -> list[Neighbour]:
     return near
 
 
-_known_facts = lru_cache(maxsize=4_096)(facts)
+_facts_of_short, _facts_of_long = (lru_cache(size)(facts) for size in (512, 8))
 LONG_TEXT = 20_000  # characters from which only equal texts are the same
+
+
+def _known_facts(text: str) -> Facts:
+    """The facts of a text that may be compared again soon; 50 bytes a character."""
+    return (_facts_of_short if len(text) < 2_000 else _facts_of_long)(text)
+
+
 _ORDER = {"same": 0, "contradiction": 1, "update": 1, "similar": 2, "different": 3}
 
 

@@ -36,6 +36,7 @@ import sys
 import tempfile
 import time
 import tomllib
+import tracemalloc
 import unicodedata
 from array import array
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -4803,6 +4804,16 @@ def test_the_same_said_of_two_days_is_two_occurrences(hippo):
     assert ids(hippo.recall("nightly deploy failed").items) in ([1, 2], [2, 1])
     fact = [put(hippo, "Oak is hard", kind="semantic", when=f"2030-01-0{n}")[0] for n in (1, 2)]
     assert fact == [3, 3]
+
+
+def test_analysed_texts_of_the_gate_stay_in_memory_only_in_part():
+    texts = [" ".join(f"w{n % m}" for n in range(3_000)) for m in range(900, 924)]
+    tracemalloc.start()
+    for text in texts:
+        rm._known_facts(text)
+    held = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert held < 10_000_000, held      # 24 are more than 15 MB
 
 
 def test_remember_many_gates_each_text_and_takes_arguments(hippo):
