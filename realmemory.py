@@ -1603,7 +1603,10 @@ _MASKED = Regex("[\n\xad\u200b-\u200d\u2060\ufeff\uff01-\uff5e]")
 _BARE = {**dict.fromkeys(map(ord, "\xad\u200b\u200c\u200d\u2060\ufeff")),
          **{c: c - 0xfee0 for c in range(0xff01, 0xff5f)}}
 _KEYLIKE = Regex("[A-Za-z0-9_.:/-]{15}")    # no key is shorter
-_KEY = Regex("(?<![A-Za-z0-9])(?:" + "|".join(f"(?P<{kind}>{shape})" for kind, shape in {
+# Words joined to the name of a file or branch, maybe with a hash behind: npm-audit-of-may-b9554d9c.
+_NO_SLUG = (r"(?![a-z]{2,}+(?:-(?:[a-z]{1,12}+|v?\d{1,4}+)){2,}(?:-(?=[a-z]*\d)[0-9a-f]{7,12})?"
+         r"(?![A-Za-z0-9_-]))")
+_KEY = Regex(f"(?<![A-Za-z0-9]){_NO_SLUG}(?:" + "|".join(f"(?P<{kind}>{shape})" for kind, shape in {
     "aws_key": "(?:AKIA|ASIA)[0-9A-Z]{16}(?![0-9A-Za-z])",
     "github_token": "gh[pousr]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9_]{50,255}",
     "gitlab_token": r"gl[a-z]{2,5}-(?=[A-Za-z_-]{0,20}+\d)[A-Za-z0-9_-]{20,255}",
@@ -11990,8 +11993,9 @@ def _write_claude(hippo: Hippocampus, scopes: Sequence[int], _: str, carried: se
     index, size = [f"{FENCE[0]} -->"], 0
     for row in hippo.store.rows(_SQL_STRONGEST, to_json(scopes)):
         words = re.findall(r"[a-z0-9]+", fold(row["text"][:200]))[:6]
-        slug = "-".join([f"realmemory-{row['id']:08}", *words])[:60] + (
-            f"-{row['uid'] % 16**8:08x}")
+        slug, bare = ("-".join([f"realmemory-{row['id']:08}", *said])[:60] + (
+            f"-{row['uid'] % 16**8:08x}") for said in (words, ()))
+        slug = slug if clean(slug) == slug else bare    # else it would not be taken in again
         source = f"from {row['origin']}: " * (row["origin"] not in TRUSTED)
         if source and row["kind"] == "procedural":
             continue                    # a page makes no rule there, either
