@@ -10666,15 +10666,31 @@ def capture(brain: _Brain, session: str, drafts: Sequence[Draft], again: bool = 
     return told
 
 
+# What a question about one thing says beside it: "What's our mascot", "Who is Bertha?", "Mascot?".
+_ASKING_WORDS = frozenset("""what who where when which qué que quién quien cuál dónde donde cuándo
+wer wo was wann wie что кто где когда qui où quel quelle""".split())
+_ASKED_WITH = _ASKING_WORDS.union("""s is are were the our my a an es son está el la los las
+nuestro nuestra ist sind war der die das unser unsere такая такой такое у нас наш наша
+наше est le notre""".split())
+
+
+def _asked_of(prompt: str) -> str:
+    """The one thing that a question is about, in small letters; "" where it asks for more."""
+    *before, thing = re.findall(r"[\w.-]*\w", prompt[:200].lower()) or [""]
+    asks = "?" in prompt or before and before[0] in _ASKING_WORDS
+    return thing if asks and len(prompt) <= 200 and _ASKED_WITH.issuperset(before) else ""
+
+
 def _prompted(brain: _Brain, prompt: str, scope: str) -> list[tuple[sqlite3.Row, float]]:
     """The trusted traces that a prompt is likely about, with their confidence, best first."""
     store, config, kept = brain.store, brain.config, list[tuple[sqlite3.Row, float]]()
     prompt = prompt if len(prompt) <= 3_000 else f"{prompt[:2_000]}\n{prompt[-1_000:]}"
-    parts = [set(content(part)) for part in sentences(prompt)]
-    if max(map(len, parts), default=0) < 2:
+    asked, thing = prompt.rstrip().endswith(("?", "\uff1f")), _asked_of(prompt)
+    parts = [set(content(part)) for part in sentences(thing or prompt)]
+    if max(map(len, parts), default=0) < 2 - bool(thing):
         return []
     for focus in (False, True):
-        work = _Recall(brain, prompt, store.visible(scope, False), focus=focus)
+        work = _Recall(brain, thing or prompt, store.visible(scope, False), focus=focus)
         for hit in work.hits(5)[:5]:
             row = hit.row
             if hit.known < config.hook_below or hit.again or row["quarantined"]:
@@ -10684,7 +10700,10 @@ def _prompted(brain: _Brain, prompt: str, scope: str) -> list[tuple[sqlite3.Row,
             said = max(([own[word] for word in part if word in own] for part in parts), key=sum)
             whole = nlargest(10, (rarity(work._pointers(unit_of(word)) // POINTERS_PER_HOLDER,
                                          work.total) for word in set(content(row["text"][:2_000]))))
-            if len(said) >= 2 and sum(said) >= config.hook_share * sum(whole):
+            answers = (asked or thing) and hit.confidence >= 0.5 and (
+                sum(said) > 0.99 * sum(work.weights.values()))  # has all that a question asks for
+            if (len(said) >= 2 and (answers or sum(said) >= config.hook_share * sum(whole))
+                    or answers and thing in as_written(row["text"]).split()):
                 kept.append((row, hit.confidence))
         if kept or not work.focusable:
             break
