@@ -1603,7 +1603,10 @@ _MASKED = Regex("[\n\xad\u200b-\u200d\u2060\ufeff\uff01-\uff5e]")
 _BARE = {**dict.fromkeys(map(ord, "\xad\u200b\u200c\u200d\u2060\ufeff")),
          **{c: c - 0xfee0 for c in range(0xff01, 0xff5f)}}
 _KEYLIKE = Regex("[A-Za-z0-9_.:/-]{15}")    # no key is shorter
-_KEY = Regex("(?<![A-Za-z0-9])(?:" + "|".join(f"(?P<{kind}>{shape})" for kind, shape in {
+# Words joined to the name of a file or branch, maybe with a hash behind: npm-audit-of-may-b9554d9c.
+_NO_SLUG = (r"(?![a-z]{2,}+(?:-(?:[a-z]{1,12}+|v?\d{1,4}+)){2,}(?:-(?=[a-z]*\d)[0-9a-f]{7,12})?"
+         r"(?![A-Za-z0-9_-]))")
+_KEY = Regex(f"(?<![A-Za-z0-9]){_NO_SLUG}(?:" + "|".join(f"(?P<{kind}>{shape})" for kind, shape in {
     "aws_key": "(?:AKIA|ASIA)[0-9A-Z]{16}(?![0-9A-Za-z])",
     "github_token": "gh[pousr]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9_]{50,255}",
     "gitlab_token": r"gl[a-z]{2,5}-(?=[A-Za-z_-]{0,20}+\d)[A-Za-z0-9_-]{20,255}",
@@ -10672,15 +10675,31 @@ def capture(brain: _Brain, session: str, drafts: Sequence[Draft], again: bool = 
     return told
 
 
+# What a question about one thing says beside it: "What's our mascot", "Who is Bertha?", "Mascot?".
+_ASKING_WORDS = frozenset("""what who where when which qué que quién quien cuál dónde donde cuándo
+wer wo was wann wie что кто где когда qui où quel quelle""".split())
+_ASKED_WITH = _ASKING_WORDS.union("""s is are were the our my a an es son está el la los las
+nuestro nuestra ist sind war der die das unser unsere такая такой такое у нас наш наша
+наше est le notre""".split())
+
+
+def _asked_of(prompt: str) -> str:
+    """The one thing that a question is about, in small letters; "" where it asks for more."""
+    *before, thing = re.findall(r"[\w.-]*\w", prompt[:200].lower()) or [""]
+    asks = "?" in prompt or before and before[0] in _ASKING_WORDS
+    return thing if asks and len(prompt) <= 200 and _ASKED_WITH.issuperset(before) else ""
+
+
 def _prompted(brain: _Brain, prompt: str, scope: str) -> list[tuple[sqlite3.Row, float]]:
     """The trusted traces that a prompt is likely about, with their confidence, best first."""
     store, config, kept = brain.store, brain.config, list[tuple[sqlite3.Row, float]]()
     prompt = prompt if len(prompt) <= 3_000 else f"{prompt[:2_000]}\n{prompt[-1_000:]}"
-    parts = [set(content(part)) for part in sentences(prompt)]
-    if max(map(len, parts), default=0) < 2:
+    asked, thing = prompt.rstrip().endswith(("?", "\uff1f")), _asked_of(prompt)
+    parts = [set(content(part)) for part in sentences(thing or prompt)]
+    if max(map(len, parts), default=0) < 2 - bool(thing):
         return []
     for focus in (False, True):
-        work = _Recall(brain, prompt, store.visible(scope, False), focus=focus)
+        work = _Recall(brain, thing or prompt, store.visible(scope, False), focus=focus)
         for hit in work.hits(5)[:5]:
             row = hit.row
             if hit.known < config.hook_below or hit.again or row["quarantined"]:
@@ -10690,7 +10709,10 @@ def _prompted(brain: _Brain, prompt: str, scope: str) -> list[tuple[sqlite3.Row,
             said = max(([own[word] for word in part if word in own] for part in parts), key=sum)
             whole = nlargest(10, (rarity(work._pointers(unit_of(word)) // POINTERS_PER_HOLDER,
                                          work.total) for word in set(content(row["text"][:2_000]))))
-            if len(said) >= 2 and sum(said) >= config.hook_share * sum(whole):
+            answers = (asked or thing) and hit.confidence >= 0.5 and (
+                sum(said) > 0.99 * sum(work.weights.values()))  # has all that a question asks for
+            if (len(said) >= 2 and (answers or sum(said) >= config.hook_share * sum(whole))
+                    or answers and thing in as_written(row["text"]).split()):
                 kept.append((row, hit.confidence))
         if kept or not work.focusable:
             break
@@ -11999,8 +12021,9 @@ def _write_claude(hippo: Hippocampus, scopes: Sequence[int], _: str, carried: se
     index, size = [f"{FENCE[0]} -->"], 0
     for row in hippo.store.rows(_SQL_STRONGEST, to_json(scopes)):
         words = re.findall(r"[a-z0-9]+", fold(row["text"][:200]))[:6]
-        slug = "-".join([f"realmemory-{row['id']:08}", *words])[:60] + (
-            f"-{row['uid'] % 16**8:08x}")
+        slug, bare = ("-".join([f"realmemory-{row['id']:08}", *said])[:60] + (
+            f"-{row['uid'] % 16**8:08x}") for said in (words, ()))
+        slug = slug if clean(slug) == slug else bare    # else it would not be taken in again
         source = f"from {row['origin']}: " * (row["origin"] not in TRUSTED)
         if source and row["kind"] == "procedural":
             continue                    # a page makes no rule there, either

@@ -2502,6 +2502,8 @@ def test_prose_tables_and_logs_are_no_lists_of_words(prose):
     "Fixed in 9b1e07da4c2f88d3, PR 271", "Trace 7f9c2ba4-1d3e-4c55-9a77-0b1c2d3e4f50 was slow",
     "sha256 of the image: " + "0f3a9c" * 10 + "beef", "commit " + "4be1a90c77" * 4,
     "risk-based-approach-for-long-hyphenated-names is the policy", "password: see the vault",
+    "Branch npm-install-hangs-on-node-22-alpine", "See notes/globex-is-in-hamburg-b9554d9c.md",
+    "The job sk-train-nightly-on-gpu-4-again failed", "hf-cache-on-the-share-is-slow-1a2b3c4",
     "There is no Stripe API key in this build", "apiKey comes from env.MAPS_API_KEY",
     "The password is rotated every quarter", "token=$RELAY_TOKEN is read by the script",
     "Пароль хранит Вероника", "La contraseña se cambia en enero", "https://wiki.example/a:b/c@v2",
@@ -10279,6 +10281,22 @@ def test_a_prompt_brings_what_is_known_once_into_a_context_and_else_nothing(hipp
     assert PORT in context_in(fire("start", session="third", source="compact"))
 
 
+@pytest.mark.parametrize("prompt, told", [
+    ("What is our mascot?", "heron"), ("who is bertha", "heron"), ("Mascot?", "heron"),
+    ("Кто такая Марина?", "Марина"), ("¿Quién es Lucía?", "Lucía"), ("Wer ist Vogel?", "Vogel"),
+    ("Where is the read replica?", "replica"), ("谁是李雷？", "李雷"),
+    ("mascot", ""), ("What changed?", ""), ("Can you fix it?", ""), ("How do I start?", ""),
+    ("Which replica does billing read?", ""), ("What is our logo?", ""), ("?", ""), ("Why?", "")])
+def test_a_short_question_brings_the_trace_that_has_all_it_asks_for(prompt, told, hippo, fire):
+    put(hippo, "Our mascot is a heron called Bertha", "Марина отвечает за мобильное приложение",
+        "Lucía Ferrer dirige el equipo de pagos de Valencia", "李雷负责搜索模块",
+        "Herr Vogel betreut den Kunden Nordstern in Leipzig", kind="semantic")
+    put(hippo, "Postgres: prod is db-2.works.example, its read replica db-3.works.example on 5433",
+        "Legal must approve each change, and a fix starts with a failing test", kind="semantic")
+    said = fire("prompt", prompt=prompt)
+    assert told in context_in(said) if told else said is None
+
+
 @pytest.mark.parametrize("told, again", [
     (["compact", "start compact"], True), (["start compact"], True), (["start clear"], True),
     (["start startup"], True), (["start resume"], False), (["stop"], False)])
@@ -11681,6 +11699,15 @@ def test_claudes_memory_comes_in_and_goes_out_beside_its_own(hippo, tmp_path, br
     with pytest.raises(rm.InvalidInput, match="without its end"):
         rm.export_to(hippo, str(folder), format="claude", scope="yard")
     assert (folder / "MEMORY.md").read_text() == f"{rm.FENCE[0]} -->\ntheirs"
+
+
+@pytest.mark.parametrize("text", [
+    "Globex: based in Hamburg", "npm audit fix2 of q4x fails", "sk-run4 takes long on the A100 box",
+    "hf/cache1 mounts x9 and y8 for training", "password policy s3cret42x rotates"])
+def test_an_exported_file_has_a_name_that_comes_in_again(text, hippo, tmp_path, brains):
+    put(hippo, text, kind="semantic", scope="yard")
+    rm.export_to(hippo, str(tmp_path / "out"), format="claude", scope="yard")
+    assert taken(brains("other"), tmp_path / "out", scope="yard") == {"create": 1}
 
 
 def test_the_reference_servers_graph_goes_both_ways(hippo, tmp_path, brains):
