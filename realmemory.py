@@ -12782,7 +12782,10 @@ def block_span(source: str, what: str) -> tuple[int, int] | None:
     others = _other_tables(source)
     for match in _OWN_TABLES.finditer(source):
         # Comments before the next table are that one's; a line in a text of several is no table.
-        end = match.start() + len(re.sub(r"(\s*\n[ \t]*#[^\n]*|\s)+\Z", "", match[1]))
+        lines = match[1].split("\n")
+        while lines[-1].lstrip()[:1] in ("", "#"):
+            lines.pop()
+        end = match.start() + len("\n".join(lines).rstrip())
         with suppress(InvalidInput):
             if _other_tables(source[:match.start()] + source[end:]) == others:
                 return match.start(), end

@@ -14830,6 +14830,17 @@ def test_a_table_header_inside_a_toml_text_is_not_taken_for_a_table(machine):
         machine.wire("codex")
 
 
+def test_an_own_toml_table_with_comments_of_spaces_is_read_in_linear_time(machine):
+    path = machine.home / ".codex/config.toml"
+    machine.wire("codex")
+    ours = path.read_text()
+    path.write_text(ours + "#    \n" * 7 + "startup_timeout_sec = 9\n\n# of the next\n[other]\n")
+    start = time.perf_counter()
+    machine.wire("codex")
+    assert time.perf_counter() - start < 8      # six such comments took ten seconds, eight a minute
+    assert path.read_text() == ours + "\n# of the next\n[other]\n"
+
+
 def test_a_changed_own_entry_is_replaced_in_its_place_and_others_stay(machine):
     path = machine.home / ".claude/settings.json"
     path.parent.mkdir()
