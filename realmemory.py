@@ -11198,6 +11198,7 @@ IMPORT_BYTES, WHOLE_BYTES, LINE_BYTES = 1 << 31, 1 << 26, 1 << 23   # of JSONL, 
 IMPORT_FILES, NOTES_AT_ONCE = 20_000, 200   # of a folder; in a transaction
 FLAWS_TOLD = 1_000                  # rows that hold no note, each with its place and reason
 PASSAGE, ALIKE_TRIED = 1_200, 50    # characters of a file's passage, about; old ones it may change
+APART = 2_000, 1_000    # items of a file that are notes each, and characters that allow one more
 FENCE = ("<!-- BEGIN realmemory", "<!-- END realmemory")    # what is ours in files of others
 _WRONG = (TypeError, ValueError, LookupError, AttributeError, OverflowError)
 _LISTED = ("results", "memories", "edges", "items", "semanticMemories", "proceduralMemories")
@@ -11414,10 +11415,16 @@ def _prose(source: Source, *tags: str, small: bool = True, marked: bool = True,
            rules: bool = False) -> Iterator[tuple[str, Any]]:
     """Passages with citations, but for signs alone ("```", "---"): episodes, or the facts and
     `rules` of instructions.  What basic-memory writes, "- [fact] text #tag (context)" and
-    "- relation [[Target]]", is taken apart."""
+    "- relation [[Target]]", is taken apart.  A log is read as prose is: of more `small` passages
+    than are APART none is a note."""
     front, body = source.front() if marked else ({}, source.text)
     title, common = front.get("title", ""), (*tags, *re.findall(r"[\w/-]+", front.get("tags", "")))
-    for first, last, above, text in passages(body, small=small, marked=marked):
+    parts, most = passages(body, small=small, marked=marked), APART[0] + len(body) // APART[1]
+    if small and len(few := [*islice(parts, most + 1)]) <= most:
+        parts = iter(few)
+    elif small:
+        parts = passages(body, marked=marked)
+    for first, last, above, text in parts:
         if not re.search(r"\w|[^\x00-\x7f]", text):
             continue
         own, about = common, dict[str, object]()
@@ -11626,13 +11633,19 @@ def _skipped(where: str, error: Exception) -> Verdict:
 
 
 def _notes_of(name: str, source: Source) -> Iterator[tuple[str, Any]]:
-    """(where, note) of a source in a format; an error for a row that holds none."""
-    row = FORMATS[name]
+    """(where, note) of a source in a format; an error for a row that holds none.  Raises
+    InvalidInput where none of the first FLAWS_TOLD rows does."""
+    row, flaws, held = FORMATS[name], 0, False
     for where, one in row.read(source):
         try:
-            yield from ((where, note) for note in (
-                row.notes(one) if row.notes and not isinstance(one, InvalidInput) else [one]))
+            for note in (row.notes(one) if row.notes and not isinstance(one, InvalidInput)
+                         else [one]):
+                held = True
+                yield where, note
         except _WRONG as error:
+            flaws += 1
+            _require(held or flaws < FLAWS_TOLD, f"{source.path!r}: {where}, and each one before, "
+                     f"holds no note in the format {name}; mend the file, or name its --format")
             yield where, error
 
 

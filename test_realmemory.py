@@ -11779,6 +11779,30 @@ def test_one_odd_row_of_an_import_costs_no_other(row, hippo, tmp_path, monkeypat
     assert taken(hippo, path) == {"known": kept.pop("create"), **kept}
 
 
+@pytest.mark.parametrize("name, line", [("a.md", "- item {}"), ("a.txt", "{} took 3 ms")])
+def test_a_file_with_more_short_lines_than_anybody_notes_is_read_as_prose(
+        name, line, hippo, tmp_path, monkeypatch):
+    monkeypatch.setattr(rm, "APART", (100, 1_000))
+    lines = [line.format(f"w{n:x}") for n in range(100)]
+    assert taken(hippo, file_of(tmp_path, name, "\n".join(lines))) == {"create": 100}
+    lines += [line.format(n) for n in range(900)]
+    counts = taken(hippo, file_of(tmp_path, name, "\n".join(lines)))
+    assert counts["create"] + counts.get("revised", 0) < 20
+    assert all(any(one.lstrip("- ") in item.text for item in hippo.traces(limit=200))
+               for one in lines)
+    assert hippo.check() == []
+
+
+def test_a_file_whose_first_thousand_rows_hold_no_note_is_refused_by_name(hippo, tmp_path):
+    path = file_of(tmp_path, "x.jsonl", "```\n" * rm.FLAWS_TOLD + '{"text": "Oak"}')
+    with pytest.raises(rm.InvalidInput, match=r"x.jsonl.*line 1000.*--format"):
+        rm.import_from(hippo, str(path))
+    path.write_text('{"text": "Elm"}\n' + path.read_text())
+    assert taken(hippo, path) == {"create": 2, "skipped": rm.FLAWS_TOLD}
+    path.write_text("```\n" + path.read_text())
+    assert taken(hippo, path) == {"known": 2, "skipped": rm.FLAWS_TOLD + 1}
+
+
 def test_what_a_failed_import_of_a_file_did_not_store_is_not_known_to_the_next(
         hippo, tmp_path, monkeypatch):
     for name in "ab":
