@@ -1554,9 +1554,17 @@ def rewarded(strength: float, reward: float, config: MemoryConfig) -> float:
 # secrets_of_many_kinds`); linear, 0.2 s a megabyte.
 
 # What is looked for where a word of the first column stands in the text; the named part is cut out.
-_ONE_TIME = (r"(?i:(?:one-time|log-?in|verification|2fa|security|sms|mfa|otp)\scode|(?<=your\s)code"
-             r"|(?:bestätigungs|einmal|sicherheits)code|code de (?:vérification|sécurité)"
-             r"|код (?:подтверждения|входа)|código de (?:verificación|seguridad))")
+_ONE_TIME = (
+    r"(?i:(?:one-time|log-?in|verification|2fa|security|sms|mfa|otp|alarm|door|gate|entry)\scode"
+    r"|(?<=your\s)code|(?:bestätigungs|einmal|sicherheits|zugangs|alarm|tür)code|(?:code|c[oó]digo"
+    r"|код) (?:for |of |to |für |vom |zum |zur |del? |от )?(?:the |die |den |la |l['’])?(?:alarm"
+    r"|gate|(?:front |back |garage )?door|safe|lock|tür|tresor|сейфа|домофона|двери|сигнализ"
+    r"|подтверж|входа|puerta|caja|porte|coffre|vérif|sécur|verif|segur)[\w-]{0,12}(?: fuerte)?)")
+_PASSWORD = (r"(?i:pass(?:word|phrase|code)|(?:api|access|secret)[ -](?:key|token)|pin|passwort"
+             r"|kennwort|парол\w|contraseña|clave|mot de passe)")
+_MIXED = r"(?=[^\s'\"]{0,64}\d)(?=[^\s'\"]{0,64}[^\W\d_])"   # a digit and a letter
+_NEW = rf"['\"`]?(?P<password>{_MIXED}[^\s'\"`,;()<>$]{{5,63}}[^\s'\"`,;()<>$.])"
+_ENTRY = r"(?<=\n)[ \t]{1,40}(?!kind|type|user|name|login|host)[\w.-]{1,80}: ['\"]?"     # of YAML
 _SECRETS = tuple((signs.split(), Regex(pattern, re.S)) for signs, pattern in (
     ("-----begin",
      r"(?P<private_key>-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?=[\s\\]).*?"
@@ -1567,11 +1575,46 @@ _SECRETS = tuple((signs.split(), Regex(pattern, re.S)) for signs, pattern in (
     ("://",
      r"://[^\s/:@]{0,64}:(?P<url_password>(?![<${%\[*]|(?:pass|passwd|password|pw|secret|token)@)"
      r"[^\s/]{3,256})(?=@)"),
-    ("curl mysql sshpass docker twine auth= (auth",
-     r"\b(?:curl [^\n|]{0,60}?(?:-u ?['\"]?[^\s:'\"]{1,60}:|(?:-b|--cookie) ?['\"]?[\w.-]{1,40}=)"
-     r"|mysql\w{0,6} [^\n|]{0,60}?-p['\"]?|(?:sshpass|docker login|twine) [^\n|]{0,60}?-p ?['\"]?"
+    ("-u --user --proxy-user", r"\b(?:curl|wget|https?) (?:[^\s|]{1,60} ){0,6}?"
+     r"(?:-u|--(?:proxy-)?user)[ =]?['\"]?[^\s:'\"]{1,60}:"
+     r"(?P<login>(?!(?i:pass\w{0,6}|token|secret|pw|[x*.]{1,20})(?:['\"\s]|\Z))"
+     r"[^\s'\"$<{%]{4,256})"),
+    ("curl mysql sshpass login twine redis-cli auth= (auth",
+     r"\b(?:curl [^\n|]{0,60}?(?:-b|--cookie) ?['\"]?[\w.-]{1,40}=|vault login "
+     r"|mysql\w{0,6} [^\n|]{0,60}?-p['\"]?|redis-cli [^\n|]{0,60}?-a ?['\"]?"
+     r"|(?:sshpass|\w{2,12} login|twine) [^\n|]{0,60}?-p ?['\"]?"
      r"|auth ?= ?\(['\"][^\s'\"]{1,60}['\"], ?['\"])"
      r"(?P<login>(?=[^\s'\"]{0,64}\d)[^\s'\"$<]{6,256})"),
+    ("sudo", r"\becho ['\"]?(?P<login>[^\s'\"$<{]{4,64})['\"]?\s?\|\s?sudo -S"),
+    ("oracle: sqlplus", r"(?:oracle:\w{2,8}:|sqlplus (?:-\w{1,9} ){0,2})[\w.-]{1,60}/"
+     r"(?P<login>[^\s/@'\"$<{]{3,64})(?=@)"),
+    ("machine default", r"\b(?:machine\s{1,9}(?:[\w-]{1,60}[.:]\S{1,99}|localhost)|default)\s{1,9}"
+     r"login\s{1,9}\S{1,99}\s{1,9}password\s{1,9}(?P<login>[^\s'\"$<{]{4,256})"),
+    ("pgpass :5432:", r"(?<![^\s'\"`])[\w.*-]{1,80}:(?:\d{2,5}|\*):[\w*-]{1,60}:[\w.*-]{1,60}:"
+     r"(?P<login>[^\s'\"`$<{]{4,256})"),
+    (":_auth :_password", r":_(?:auth|authToken|password) ?= ?(?P<login>[^\s'\"$<{]{8,256})"),
+    ("stringdata:", rf"{_ENTRY}(?P<k8s_secret>{_MIXED}[^\s'\"$<{{]{{6,4000}})"),
+    ("kind: secret", rf"{_ENTRY}(?P<k8s_secret>"
+     r"(?=[a-z\d+/]{0,999}[A-Z])(?:[A-Za-z\d+/]{4}){2,9999}+"
+     r"(?:[A-Za-z\d+/]{2}==|[A-Za-z\d+/]{3}=)?)(?![^\s'\"])"),
+    ("value", r"(?i:(?:key|name)['\"]?\s?[=:]\s{0,3}['\"]?[\w.:-]{0,40}"
+     r"(?:key|secret|token|passw\w{2,4}|pwd)['\"]?[\s,]{1,40}['\"]?value['\"]?\s?[=:]\s{0,3}['\"]?)"
+     rf"(?P<password>{_MIXED}[^\s'\"$<{{%]{{6,256}})"),
+    ("card karte карт tarjeta carte", r"(?i:card|karte|карт\w{0,2}|tarjeta|carte)\b[^\d\n]{0,24}"
+     r"(?P<card>[2-6]\d{3}(?:[ -]?\d{4}){2}[ -]?\d{2,4})(?!\d)"),
+    ("passphrase passe фраз", r"(?i:passphrase|phrase de passe|парольн\w{2} фраз\w)\b[^\n:=]{0,40}"
+     r"(?:[:=]|\s(?:is|est)\s)\s?['\"]?(?P<passphrase>(?:(?!(?:the|and|for|are|you|must|at|in|is|to"
+     r"|of|a|an|see|not|it|with|from)\b)[a-zа-я]{2,12}[ -]){3,11}[a-zа-я]{2,12})"
+     r"(?=\s{0,3}(?:[.,;'\"\n]|\Z))"),
+    ("pass kennwort key token pin парол contraseña clave mot",
+     rf"(?<![^\s'\"`(])(?P<password>{_MIXED}[^\s'\"`,;:()<>$]{{6,64}})['\"`]? (?i:is|was|as|ist"
+     r"|als|es|como|est|comme|[—–-](?: это)?|это)(?: (?:the|my|our|his|her|das|die|mein|dein|unser"
+     r"|la|el|mi|tu|le|mon|ma|мой|наш|[\w-]{1,20}['’]s))(?: (?!\w*(?:ed|ing)\b)[\w-]{2,12})? "
+     rf"{_PASSWORD}(?=\s{{0,3}}(?:[.,;!)\n]|\Z|(?:for|to|of|on|at|here|für|de|от)\b))"),
+    ("chang reset rotate смени измени поменя cambi",
+     r"\b(?i:chang|reset|rotate|смени|измени|поменя|cambi)\w{0,6} (?:[\w'’-]{1,15} ){0,3}?"
+     rf"{_PASSWORD}(?: [\w'’-]{{1,15}}){{0,3}}? (?:to|на|a|en) {_NEW}"),
+    ("passwort kennwort", rf"(?:Passwort|Kennwort)(?: [\w'’-]{{1,15}}){{0,3}}? auf {_NEW}"),
     ("u: u= user: user= -u --user zip",
      r"(?:(?i:\bu(?:ser)?\s?[:=]\s?[\w.@+-]{1,60}[\s,;/]{1,4}p\s?[:=]\s?)"
      r"|(?:\s-u|--user(?:name)?)[ =]?[\w.@-]{1,60} [^\n|]{0,24}?(?<![\w-])-p(?!ass) ?['\"]?"
@@ -1624,7 +1667,7 @@ _KEY = Regex("(?<![A-Za-z0-9])(?:" + "|".join(f"(?P<{kind}>{shape})" for kind, s
 _VALUE = (
     r"[a-zа-яё\d_-]{0,24}+(?:[ \t]\(?[\w.'-]{1,20}+\)?){0,4}?(?:[\\'\"*`\]]{0,8}(?:"
     r"(?P<said>\s{0,3}(?:=>|[:=：＝—]|>(?=[^\s<]{4,99}</))\s{0,3})"
-    r"|(?P<is>[ \t](?:-|is|это|es)\s|['’]s\s|\s?[是为]\s?)"
+    r"|(?P<is>[ \t](?:-|is|was|это|es)\s|['’]s\s|\s?[是为]\s?)"
     r"|(?P<ist>[ \t](?:ist|lautet|est|è|é|är|jest)\s|\s?[は는은]\s?))\*{0,2}\s?"
     r"(?:!!str\s{1,3})?\\{0,8}['\"`]?"
     r"|\s{1,3}(?=\S{0,64}\d)(?=\S{8}))"
@@ -1635,24 +1678,29 @@ _KEYS = "|".join(f"(?<={name}{parted}key)" for parted in ("", "[ _-]") for name 
     "api app access account private encryption signing master session shared").split())
 # The labels begin with few letters, and those of other languages are apart: the rest is passed fast
 _LABELLED = tuple((signs.split(","), Regex(f"(?P<label>{labels}){_VALUE}")) for signs, labels in (
-    ('pass,pwd,secret,key,?sig,&sig,credential,"auth,_auth,-auth,cookie,token,pin:,pin is,pin code,'
+    ('pass,pwd,secret,key,?sig,&sig,credential,"auth,_auth,-auth,cookie,token,pin:,pin ,'
      "psk,pw",
-     r"password|passwd|passphrase|passcode|_pass|-pass|&pass|\?pass|pwd|\?s(?:ecret|ig)"
-     rf"|&s(?:ecret|ig)|secret|credential|\"auth|_auth|-auth|token|key(?:{_KEYS})"
+     r"(?:export|setx?|env:?)(?<!\w\w\wset)(?<!\wenv) ?\w{1,40}"
+     rf"(?:token|secret|auth|passw\w{{2,4}}|pwd|key(?:{_KEYS}))(?=[ =])|password|passwd|passphrase"
+     r"|passcode|_pass|-pass|[?&](?:pass|s(?:ecret|ig)|(?:access_?|auth_?)?token|api_?key)|pwd"
+     rf"|key(?<=[?&]key)|secret|credential|\"auth|_auth|-auth|token|key(?:{_KEYS})"
      r"|cookie(?:['\"]?\s?[:=]\s?['\"]?[\w.-]{1,40}(?==))?"
      r"|p(?:ass|w|sk|in)(?<!\wpass)(?<!\wpw)(?<!\wpsk)(?<!\wpin)(?![\w-])"),
     ("passwort,kennwort,пин,парол,contrase,clave,密码,密碼,口令,ключ,секрет,токен,密钥,令牌,senha,"
      "mot de passe,mdp,parola,hasł,şifre,wachtwoord,lösenord,пасс,код доступа,パスワード,暗証番号,"
-     "비밀번호,recovery code",
+     "비밀번호,recovery code,schlüssel,geheimzahl,clé ,cle ,phrase secr,code secr",
      r"passwort|kennwort|пин-?код|парол[а-я]{1,2}|contrase[ñn]a|mi clave|tu clave|su clave"
      r"|clave (?:del?|para|wifi)\b|密码|密碼|口令|ключ(?!ев)|секрет|токен|clave|密钥|令牌|senha"
      r"|mot de passe|mdp(?<!\wmdp)|parola|hasł[oa]|şifre|wachtwoord|lösenord|recovery code"
+     r"|schlüssel|geheimzahl|cl[ée] (?:api|d['’]api|d['’]accès|secrète)|phrase secrète|code secret"
      r"|пасс(?<!\wпасс)(?!\w)|пин(?<!\wпин)(?!\w)|код доступа|パスワード|暗証番号|비밀번호")))
 _TOLD_BY = {"auth", "密", "令", *(sign for signs, _ in (*_LABELLED, *_SECRETS) for sign in signs)}
 _HINTS = [sign for sign in _TOLD_BY if not any(less in sign for less in _TOLD_BY - {sign})]
 _ASCII_HINTS = [*filter(str.isascii, _HINTS)]
-_OF_PASSWORDS = ("pass", "_pass", "-pass", "pwd", "kenn", "пин-", "пинк", "парол", "contras",
-                 "mi ", "tu ", "su ", "clave ", "密码", "密碼", "口令", "?", "&")
+_MINE = ("my ", "mein ", "мой ", "mi ", "mon ")     # before a label
+_IN_SHELL = ("export", "set", "env")
+_OF_PASSWORDS = (*_IN_SHELL, "pass", "_pass", "-pass", "pwd", "kenn", "пин-", "пинк", "парол",
+                 "contras", "mi ", "tu ", "su ", "clave ", "密码", "密碼", "口令", "?", "&")
 _PINS = ("pin", "пин", "暗証", "код", "recovery")
 _MAYBE_PASSWORDS = (
     *_PINS, *"pass pw psk пасс senha mot mdp parola hasł şifre wacht lös パス 비밀".split())
@@ -1877,20 +1925,22 @@ def _looks_secret(match: re.Match[str], value: str) -> bool:
         return bool(key)
     signs = re.sub(r"[\W_]", "", value)
     mixed = re.search(r"\d", signs) and re.search(r"[^\W\d_]", signs)
-    told, label = match["said"] or match["is"], match["label"]
+    label, near = match["label"], match.start("value") - match.end("label") < 4
+    told = match["said"] or match["is"] or near and label.startswith(_IN_SHELL)
     named = label.startswith(_OF_PASSWORDS) and label != "pass"
     maybe, stated = named or label.startswith(_MAYBE_PASSWORDS), told or match["ist"]
     if maybe and mixed and stated:
         return len(value) > 5 and (named or not _MEASURE.match(value))
-    if maybe and mixed and match.start("value") - match.end("label") < 4 and _STRONG.match(value):
+    if maybe and mixed and near and (low.endswith(_MINE, 0, match.start()) or _STRONG.match(value)):
         return True
     if stated and label.startswith(_PINS):
         return signs.isdigit() and len(value) > 3
-    if not (told and named):
+    if not (told and named) or label.endswith(("token", "key", "auth")):
         if told and _RANDOM.match(value):
             return True
         runs = len(re.findall(r"\d+|[a-zа-я]+|[A-ZА-Я]+", signs))  # fewer where names are made up
-        return bool(mixed) and len(value) > (9 if told or named else 15) and runs > 0.3 * len(signs)
+        least = 9 if told or named or near and value.isalnum() else 15
+        return bool(mixed) and len(value) > least and runs > 0.3 * len(signs)
     return _stands_alone(match, value, signs)
 
 
