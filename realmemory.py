@@ -1778,7 +1778,22 @@ sicherheitsrichtlinie* sicherheitsregel* | SC sicherheitspruf* | sO systemanweis
 beschrankung* einschrankung* filtre* | C freigabe* bestatigung* genehmigung* zustimmung* prufung*
 autorisation* | X passwort* schlussel zugangsdaten passe cles | D uneingeschrankt* unzensiert* | z
 wie comme | U nutzer* benutzer* utilisateur* l'utilisateur* | f oben obig* precede | A assistent*
-modele
+modele | p deine deinen dein tes vos твои свои tus раньше ранее bisher fruher avant | q whatever |
+y dir te toi vous тебе тебя | ym musst sollst dois devez | T gave given dieron dijeron gesagt
+gegeben mentions mentioned asks asked fragt fragst erwahnt parle demande mentionne menciona
+упоминает спросит | V merke merk retiens retenez souviens | 4 recommend* empfehl* empfiehl*
+recomiend* recomend* советуй* советова* рекомендуй* рекомендова* promote trust vertraue доверяй
+confia confiez | E approves pays deletes executes transfers call calls invoke llama rufe rufst
+appelle appelez вызови удали elimina borra ejecuta | Q void null ungultig* недействительн* nul nulle
+nulles invalid* hinfallig | 8 disabled deactivated lifted suspended aufgehoben deaktiviert*
+ausgeschaltet отключен* снят сняты desactivad* suspendid* desactive desactives levee levees suspendus
+| J nachricht* mensaje* | r verwalter* administrador* | = sind ist sont sera son estan es sind | Y
+apply applies gelten gilt s'applique* aplica* | l authorise authorize authorised autoriza autorise*
+erlaube разрешаю | § secretly heimlich* тайно тайком незаметно secretement secretamente | 4 recommand* | N niemand niemandem никому personne nadie | 7 context quoted
+untrusted recalled retrieved zitierte* цитат* цитируем* citado* citados citees | 9 end ends ended
+endet ende конец fin termina* закончил* | 6 new neue nouvelles nuevas новые real true | b follows
+folgt folgen suivent следует | W telling mentioning
+avisar dire sagen | K skips bypasses | ¶ read reads reading liest lees lisez прочитаешь
 """
 # "«" stands where a clause begins, "»" where "do not" may, "#" for the verb that ignores, "¤" for
 # "without limits", "†" for "the agent may", "◊" for the end of a clause; ~n for n words at most.
@@ -1789,35 +1804,46 @@ override #j?%{0,4}[psSUA]%{0,3}[OP] #k?q%{0,4}O(?!>(?!k?[USps])) «[IK][kq>]{0,3
  »N=?[Bb][kq>]{0,2}(?:O[k>]{0,2}U|p%{0,2}O) (?:«|&)[=3]?N=?b[kqp>]{0,3}(?:s[PJR]|[PJR]>k?s)
  (?:«|&)3N[kp]{2,3}s[PJR]
  «B?I[>k]{0,2}q[kq>,=J]{0,4}[fp](?=[kJ]{0,2}(?:◊)) «I[>k]{0,2}J?[fp](?=[/&]|$)
- «BNk?[>k]{1,3}U(?=◊) «bN[kq>]{0,2}[OR]>?k?[sU](?=◊) »NBk?[>k]{0,3}U(?=◊)
+ «BNk?[>k]{1,3}U(?=◊) #k?q?Op «I[q,k]{1,4}y=?T[xp]?(?=◊) «I[qk]{0,3}[OR][qkz,]{0,2}y=?T
+ q~4f=?Q(?=◊) [0T]p[sX]{0,2}[PO](?=◊) «bN[kq>]{0,2}[OR]>?k?[sU](?=◊) »NBk?[>k]{0,3}U(?=◊)
  «[kqp]{0,3}(?:[pq][OR]|[OR]p)[=H&]{0,2}(?:Q|Nx?Y)(?=◊)
-persona (?:y=?t|t[>,]{0,2}y|y=)~7(?:D|¤) y=[t>]{0,2}[vr]M «a~6(?:D|¤) «yHNq?L(?=◊)
+persona (?:y=?t|t[>,]{0,2}y|y=)~7(?:D|¤) y=[t>]{0,2}[vr]M «a~6(?:D|¤) «yHNq?L(?=◊) [yA]xwL(?=◊)
  y=(?:N&|&N)[kx]{0,3}A &Ny=[kx]{0,3}A
 role «[srv]I: «[sv][OPRx]?:[kt&=/]{0,3}(?:y=?[t&]?m|yHx?[OR]|k?Am|[IK]|px?[Og]) «A:~2I
+ «~2[srvU]J?[:,]~3[SCLR]{1,2}[>k]{0,2}S?[=H]?~2(?:8|Nn) [VJ]>k?A:~8(?:4|[KI][kqp>]{0,2}[SCRLO])
+fence (?:N|9[>k]{0,2})7G 7G9 «9>7?[7GP](?=◊) b=N[kq]?G «k?6O>k?Ab(?=◊)
+trigger [Tc]~8,~9(?:§|[>]X[^x]) U~4[Tc]~8,~9(?:w[0W]|&ok?[RO]) §[EeF!K] [EeF!]§ A¶k y=?¶k,~2[EeF!KZ]
 admin (?:«a~4|y=k?)r~12K~3[SCLRO]
 promotion V[kx>X,:]{0,5}z(?:(?=~7s)~7[OR]|(?=~7d)~7O) V~7[>k]p(?:s[OP]|P>s)
+ [Vt]~6(?:ym|y=m|k?Am?&?)~6[4] V~4UH{0,2}lq
 approval (?:«|†)[Ee]~10[wN][kq>]{0,2}(?:[Cc][kq>&Cc]{0,4}U|U[kq>]?C)
- (?:«|†)K[kq>]{0,2}(?:U[k>]?C|C[kq>]{0,3}U) «y?Nn{1,2}[kq>]?(?:C[kq>]{0,3}U|U[k>]?C)
+ (?:«|†)K[kq>]{0,2}(?:U[k>]?C|C[kq>]{0,3}U) [Vtd]~6k?Am?&?E~6w[kq]?[cC] Am[t&]?[Ee]~10w[kq>]{0,2}[cC](?=◊) «y?Nn{1,2}[kq>]?(?:C[kq>]{0,3}U|U[k>]?C)
  »NN?[kq>]?(?:[Cc][kq>]{0,2}C[kq>&]{0,3}U|c[kq>&]{0,3}U[kq>]{0,2}C)
-privilege «k?A[H=]{1,3}~2(?:rh|h~2r|r(?=◊))(?!>[^q]) «k?A(?:m|=l>)(?:K~1SC(?!>)|a~2r)
+privilege «k?A[H=]{1,3}~2(?:rh|h~2r|r(?=◊))(?!>[^q]) «k?A(?:m|=l>)(?:K~1SC(?!>)|a~2r) Hyr ly>K[kq]{0,2}C
+ S[LRC]=?NY>k?[UypA]
 exfiltration «e[^Cc]{0,6}(?<!u)(?<!u\$)X(?!x)[^c]{0,6}[>k]{1,2}@ (?<![Nj])e[^Cc]{0,4}pX~4[>k]{1,2}@
  «e[kp]{0,2}q[kp]?G~3[>k]{1,2}@ «>?t~6U~10e~3[>k]{1,2}@
  (?:e|«Z)~4(?<!u)\$(?!u)~6[>k]@ (?<!u)\$(?!u)~2&!?ek?[>k]{1,2}@ F~8\$~3@ \$~3F~8@
+ e~4(?<!u)[$X]~9(?:w[0W]|[&,]x?N{1,2}[=kq]?[0W]) E~5[>][kp]qk?G «Zqx?X~4[>]q
  5[^j]{0,3}\$\$>?@ 5k?x?X[>k]{1,2}@
 concealment »N[Nk=]{0,2}(?:W|0(?=[kq>]*>))(?:q[>k]{0,2})?[>k]{0,3}U(?=◊|[>k&q])
  «[0W][k>]{0,2}UNq »NWNq[k>]{0,3}U(?=◊) «WN[k>]{0,3}U(?=◊) «o[k>]{1,3}U «2Vk{0,2}X1k?U «2Vk1k?U
 """
-_TELLING = frozenset("IKBbDLSrW0CcVsvQYoA@")  # no rule holds where all of these are missing
+_TELLING = frozenset("IKBbDLSrW0CcVsvQYoAX@47§")  # no rule holds where all of these are missing
 _MARK = r"[^\]\n]{0,30}\]\s{0,9}"
 _TRUST = rf"\[(?:verif|trust|approv|провер|подтвер|довер|confia){_MARK}"
 _FROM = rf"\[(?:source|origin|from|источник|fuente|origen)\s?[:=]{_MARK}"
 _FORGED = Regex(r"(?=[<[忽无忘指])(?:" + "|".join(f"(?P<{name}>{pattern})" for name, pattern in {
-    "role": r"<\|?(?:im_start|im_end|system|endoftext)\|?>|\[/?inst\]|<</?sys>>",
+    "role": r"<\|?(?:im_start|im_end|system|endoftext)\|?>|<\|\w{3,30}\|>|\[/?inst\]|<</?sys>>",
     "tool": r"<(?:(?:tool_call|function_call|tool_use)s?\b[^<>\n]{0,80}>\s{0,9}[{<]"
             r"|[\w:]{0,9}invoke name=)",
     "persistence": r"\[(?=[\w :-]{0,30}(?:memory|system|core))(?=[\w :-]{0,30}(?:persist|overrid))"
                    r"[\w :-]{6,40}\][ \t]*\S"
                    r"|(?:\[\w{0,12}_memory\s{0,3}=[^\]\n]{1,400}\]\s{0,9}){2}",
+    "fence": r"(?<![^\n])</(?:real)?(?:memor(?:y|ies)|context|quoted\w{0,9}|untrusted\w{0,9}"
+             r"|tool_results?|system\w{0,9}|user_?\w{0,9})>\s{0,9}\w",
+    "exfiltration": r"(?<=!)\[[^\]\n]{0,99}\]\(https?://[^\s()]{1,300}[?&]\w{1,20}="
+                    r"(?:[{<$][^)\n]{1,99})?\)",
     "trust": f"{_TRUST}{_FROM}|{_FROM}{_TRUST}",
     "override": "(?:忽略|无视|忘记).{0,20}(?:指令|指示|规则)|指示.{0,12}(?:無視|忘れ)",
 }.items()) + ")")
@@ -1837,6 +1863,10 @@ _ESCAPE = Regex(rf"\\{{1,8}}(?:u({_HEX}{{4}})|U00({_HEX}{{6}})|u\{{({_HEX}{{1,6}
 _LOOKS = str.maketrans("аеорсухіѕјԁһӏ", "aeopcyxisjdhl")
 _SPACED = Regex(r"(?<!\w)[^\W\d_](?:[ ._*-][^\W\d_]){2,}(?!\w)")
 _APART = Regex(r"[ ._*-][^\W\d_][ ._*-]")     # without it, none are
+# Two words with figures for letters; and what may be a sentence in base64.
+_LEET = Regex(r"(?:\b(?=[0-9@$]{0,9}[a-z])(?=[a-z]{0,9}[0-9@$])[a-z0-9@$]{3,20}\b\W{1,3}){2}")
+_LEET_LETTERS = str.maketrans("013457@$", "oieastas")
+_BASE64 = Regex(r"(?:[A-Za-z0-9+/]{4}){5,}(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
 # Overrides of direction, tags but those of flags, bits smuggled in signs of no width.
 _HIDDEN = Regex("[\u202d\u202e]|(?<![\U0001f3f4\U000e0020-\U000e007f])[\U000e0000-\U000e007f]"
                 "|[\u200b-\u200d\u2060-\u2064\ufe00-\ufe0f\ufeff\U000e0100-\U000e01ef]{4}"
@@ -2045,6 +2075,16 @@ def _planted(readings: Sequence[str]) -> str:
     return next((str(match.lastgroup) for match in found if match), "")
 
 
+def _decoded(text: str) -> str:
+    """The sentences that stand in a text in base64, or "".  O(length)."""
+    from binascii import Error, a2b_base64
+    found = list[str]()
+    for match in _BASE64.finditer(text):
+        with suppress(Error, UnicodeDecodeError):
+            found.append(a2b_base64(match[0]).decode())
+    return "\n".join(one for one in found if " " in one)
+
+
 def suspicion(text: str) -> str:
     """Why a text is quarantined ("directive", "hidden characters"), or "" where it is not.
 
@@ -2053,7 +2093,12 @@ def suspicion(text: str) -> str:
     """
     if not text.isascii() and _UNSEEN.search(text) and _HIDDEN.search(text):
         return "hidden characters"
-    readings = [*map(_unmasked, dict.fromkeys((text, unescaped(text))))]    # "\never" is both
+    plain = unescaped(text)
+    readings = [*map(_unmasked, dict.fromkeys((text, plain)))]      # "\never" is both
+    if _BASE64.search(plain) and (told := _decoded(plain)):
+        readings.append(_unmasked(told))
+    if _LEET.search(readings[-1]):
+        readings.append(readings[-1].translate(_LEET_LETTERS))
     kind = _planted(readings) and _planted([_QUOTED.sub(" ", plain) for plain in readings])
     return f"directive-shaped text ({kind})" if kind else ""
 
