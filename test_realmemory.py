@@ -4859,6 +4859,7 @@ def test_repeating_a_planted_claim_gives_it_no_strength(hippo, clock):
     assert hippo.get(planted).kind == "episodic"
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("text", [
     "".join(map(chr, range(0xac00, 0xd7a3))) * 90, " ".join(f"w{i:x}" for i in range(140_000)),
     "x" * 10**6, "a/" * 500_000, "\\u0041%41&#x41;" * 60_000, "[" * 10**6, "a" + "\u0301" * 10**6,
@@ -4879,6 +4880,7 @@ def test_a_megabyte_of_any_shape_is_kept_whole_and_found_by_its_ends(text, hippo
     assert hippo.check() == [] and ids(hippo.traces()) != [ident]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("form", ["w{:x}", "\u0434{:x}"])
 def test_what_quotes_a_text_as_long_as_a_book_is_told_when_it_is_forgotten(form, hippo):
     words = [form.format(n) for n in range(rm.MOST_KINDS + 5_000)]
@@ -6387,6 +6389,7 @@ class Memories:
         return gone + blocks
 
 
+@pytest.mark.once
 @settings(max_examples=24)
 @given(st.integers(0, 10 ** 6), st.sampled_from(
     "id query origin source session everything core file".split()))
@@ -11267,6 +11270,7 @@ texts_ = st.lists(st.tuples(
     st.sampled_from([None, "k", "k2"])), max_size=8)
 
 
+@pytest.mark.once
 @given(texts_, st.lists(st.tuples(st.sampled_from(["revise", "reflect", "merge", "forget", "pin"]),
                                   st.integers(0, 7), st.integers(0, 7)), max_size=6))
 def test_whatever_was_written_the_round_trip_is_exact(texts, acts):
@@ -11835,6 +11839,7 @@ plain = st.recursive(st.one_of(st.none(), st.booleans(), st.integers(), st.float
                          max_size=6), max_leaves=25)
 
 
+@pytest.mark.once
 @settings(max_examples=40)
 @given(st.lists(plain, max_size=4), st.booleans())
 def test_whatever_json_a_file_holds_an_import_ends_well(rows, lined):
@@ -12700,6 +12705,7 @@ def test_text_comes_back_with_the_same_code_points_in_every_locale(home, setting
     assert text.encode() in wire.lines[-1]
 
 
+@pytest.mark.once
 def test_a_dream_log_stays_bounded_after_busy_nights(home):
     with Hippocampus.open(home / ".realmemory", config=MemoryConfig.dev()) as hippo:
         for night in range(10):
@@ -14082,6 +14088,7 @@ def integrity(path):
         return con.execute("PRAGMA integrity_check").fetchall()
 
 
+@pytest.mark.once
 def test_a_writer_killed_twenty_times_loses_nothing_that_it_acknowledged(home):
     store, chance = home / "store", random.Random(7)
     acknowledged = []
@@ -14117,6 +14124,7 @@ with Hippocampus.open(store, config=MemoryConfig(fold_every=8)) as hippo:
             assert hippo.recall(text, k=1).items[0].text == text
 
 
+@pytest.mark.once
 def test_a_kill_at_any_step_of_any_operation_loses_nothing_and_leaves_nothing_half_done(home):
     kills = 4 * TIMES * len(bench.OPERATIONS)
     ran = subprocess.run([sys.executable, str(HERE / "bench.py"), "crash", "--kills", str(kills)],
@@ -14127,6 +14135,7 @@ def test_a_kill_at_any_step_of_any_operation_loses_nothing_and_leaves_nothing_ha
     assert figures == {"lost": 0, "half done": 0, "failures": 0}, ran.stdout
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("moment", ["begun", "half", "named"])
 def test_a_sleep_killed_while_it_copies_leaves_no_half_copy_under_a_final_name(home, moment):
     store = home / ".realmemory"
@@ -14517,6 +14526,7 @@ def test_restore_newest_passes_a_bad_copy_by_and_says_so(home, sound_file):
     assert str(bad) in told.stdout and str(kept) in told.stdout
 
 
+@pytest.mark.once
 def test_a_bit_that_flips_anywhere_is_answered_rightly_or_named(home, sound_file, cli):
     pick, store = random.Random(11), home / "store"
     for _ in range(12):
@@ -14745,6 +14755,7 @@ def machine(tmp_path, monkeypatch):
     return SimpleNamespace(home=place / "home", project=place / "project", place=place, wire=wire)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("scope", ["user", "project"])
 @pytest.mark.parametrize("client", rm.CLIENTS)
 def test_uninstall_gives_any_configuration_back_byte_for_byte(machine, client, scope):
