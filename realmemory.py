@@ -11325,6 +11325,8 @@ def _any_notes(row: Any) -> Iterator[dict[str, Any]]:
         rest["id"] = to_json([rest["namespace"], rest.pop("key", None)])
     note = {field: rest.pop(found[0]) for field, names in _FIELDS.items()
             if (found := [name for name in names.split() if name in rest])}
+    _require("text" in note or not rest, f"none of its fields is a note's ({_FIELDS['text']}); it "
+             f"has {one_line(', '.join(rest), 100)}")
     text, title, tags = note.get("text"), str(rest.pop("title", "")), note.get("tags", ())
     if not isinstance(text, str):
         rest["value"], text = text, "\n".join(_strings(clean(text)))

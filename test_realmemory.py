@@ -11570,6 +11570,15 @@ def test_a_note_that_changed_after_its_file_was_moved_supersedes_itself(hippo, t
     assert [i.text for i in hippo.traces()] == ["The port is 443"] and hippo.check() == []
 
 
+@pytest.mark.parametrize("row, said", [
+    ({"title": "Trip", "mapping": {"a": {"message": {"text": "x"}}}}, "title, mapping"),
+    ({"uuid": "c", "chat_messages": [{"text": "From now on: tea"}]}, "it has chat_messages"),
+    ({"text": ""}, "blank"), ({}, "blank")])
+def test_a_row_of_an_unknown_program_is_named_by_the_fields_it_has(row, said, hippo, tmp_path):
+    done = rm.import_from(hippo, str(file_of(tmp_path, "conversations.json", json.dumps([row]))))
+    assert done.counts == {"skipped": 1} and said in done.verdicts[0].reason
+
+
 @pytest.mark.parametrize("line, said", [
     (b'{"text": "' + b"x" * rm.LINE_BYTES + b'"}', "longer than 8,388,608 bytes"),
     (b"odd", "it is no JSON"), (b"[[[[[[1]]]]]]", "it is no JSON object and no text"),
