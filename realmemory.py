@@ -5875,8 +5875,9 @@ class _Recall:
         if hit.source == "keyword" and MEANT * hit.meant > hit.covered:
             hit.source = "direct"
         kept = self.retained(row)
-        return record(row, cosine=hit.cosine, confidence=round(hit.confidence, 4), retention=kept,
-                      source=hit.source, why=(*self._why(hit, kept), *hit.why), bm25=hit.votes)
+        return record(row, cosine=min(1.0, hit.cosine), confidence=round(hit.confidence, 4),
+                      retention=kept, source=hit.source, bm25=hit.votes,
+                      why=(*self._why(hit, kept), *hit.why))
 
     def _why(self, hit: _Hit, kept: float) -> Iterator[str]:
         """What speaks for a hit, in words."""
@@ -7634,7 +7635,7 @@ class Hippocampus(_Brain):
         function_given(clock, "clock")
         folder = brain_folder(path_given(path), namespace)
         hippo = cls(TraceStore(folder, config, read_only=read_only, timeout_s=timeout_s), config,
-                    clock or time.time)
+                    (lambda: epoch(clock(), "clock")) if clock else time.time)
         try:
             if embedder is not None:
                 hippo.settle_embedder(embedder)
@@ -8397,7 +8398,8 @@ def _cmd_reflect(desk: Desk, given: Mapping[str, Any]) -> Answer:
     done = desk.hippo.reflect(
         desk.visible(given["memory_ids"], given.get("project")), given["reward"])
     strengths = "".join(f", #{i} strength {s:.2f}" for i, s in done.strengths.items())
-    return Answer(done, f"Applied to {done.applied} memories{strengths}.")
+    return Answer(done, f"Applied to {done.applied} memor{'y' if done.applied == 1 else 'ies'}"
+                  f"{strengths}.")
 
 
 def _cmd_introspect(desk: Desk, _given: Mapping[str, Any]) -> Answer:
@@ -11430,6 +11432,8 @@ def _any_notes(row: Any) -> Iterator[dict[str, Any]]:
         rest["id"] = to_json([rest["namespace"], rest.pop("key", None)])
     note = {field: rest.pop(found[0]) for field, names in _FIELDS.items()
             if (found := [name for name in names.split() if name in rest])}
+    _require("text" in note or not rest, f"none of its fields is a note's ({_FIELDS['text']}); it "
+             f"has {one_line(', '.join(rest), 100)}")
     text, title, tags = note.get("text"), str(rest.pop("title", "")), note.get("tags", ())
     if not isinstance(text, str):
         rest["value"], text = text, "\n".join(_strings(clean(text)))
@@ -11448,13 +11452,15 @@ def _mcp_notes(row: Any) -> Iterator[dict[str, Any]]:
     _require(isinstance(row, dict), "it is no JSON object")
     if row["type"] == "relation":
         yield {"text": f"{row['from']} {str(row['relationType']).replace('_', ' ')} {row['to']}",
-               "about": {"row": row}}
+               "kind": "semantic", "about": {"row": row}}
         return
     name, sort = row["name"], row.get("entityType")
     _require(row["type"] == "entity" and isinstance(name, str), "it is no entity")
     for said in map(str, row.get("observations") or [""]):
-        text = said if sort == "realmemory" else f"{name}: {said}"
+        own = sort == "realmemory"
+        text = said if own else f"{name}: {said}"
         yield {"text": text if said else f"{name} ({sort})",
+               "kind": "episodic" if own else "semantic",
                "about": {"row": {"type": "entity", "name": name, "entityType": sort}}}
 
 
@@ -11520,8 +11526,8 @@ def _prose(source: Source, *tags: str, small: bool = True, marked: bool = True,
     elif small:
         parts = passages(body, marked=marked)
     for first, last, above, text in parts:
-        if not re.search(r"\w|[^\x00-\x7f]", text):
-            continue
+        if not re.search(r"\w|[^\x00-\x7f]", text) or rules and re.fullmatch(r"@\S+", text):
+            continue                    # an include says nothing by itself
         own, about = common, dict[str, object]()
         kind = "episodic" if not rules else "procedural" if orders(text) else "semantic"
         if title and (seen := _OBSERVED.fullmatch(text)):
@@ -12502,8 +12508,7 @@ def _cmd_import(desk: Desk, given: Mapping[str, Any]) -> Answer:
         return _cmd_transcripts(desk, given)
     _require(not (given["place"] or given["since"]), f"a second path and --since go with "
              f"{', '.join(TRANSCRIPTS)}; import {_shown(path)} by itself")
-    dry, asked = _is_preview(given), not given["dry_run"]
-    began = time.monotonic()
+    dry, began = _is_preview(given), time.monotonic()
     done = import_from(
         desk.hippo, os.path.expanduser(path), format=given["format"], dry_run=dry,
         scope=desk.scope(project), own_scopes=not project, again=given["again"],
@@ -12519,9 +12524,10 @@ def _cmd_import(desk: Desk, given: Mapping[str, Any]) -> Answer:
     lines.append(f"{'would be: ' * dry}{counts} (format {', '.join(done.formats)})"
                  + "; --again takes what was forgotten" * ("forgotten" in done.counts))
     took = time.monotonic() - began
-    lines += ["add --yes to write it" + f", which takes about {took:,.0f} s" * (took > 2)] * (
-        dry and asked)
-    failed = dry and asked or bool(done.verdicts) and all(
+    asked = dry and not given["dry_run"] and not done.counts.keys() <= {
+        "known", "forgotten", "skipped"}        # there is something to write
+    lines += ["add --yes to write it" + f", which takes about {took:,.0f} s" * (took > 2)] * asked
+    failed = asked or bool(done.verdicts) and all(
         one.action == "skipped" and one.memory_id is None for one in done.verdicts)
     return Answer({**done._asdict(), "dry_run": dry}, "\n".join(lines), int(failed))
 

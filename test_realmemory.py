@@ -556,6 +556,18 @@ def test_times_without_a_zone_mean_utc_on_every_host(zone, hippo, monkeypatch):
     assert "2030-03-17" in brief and rm.day_of(hippo.get(memory).valid_from) == "2029-12-31"
 
 
+@pytest.mark.parametrize("now", [START, datetime.fromtimestamp(START, UTC), "2030-03-17T17:46:40"])
+def test_a_clock_may_give_any_time_that_is_taken_elsewhere(now, alone):
+    with Hippocampus.open(alone, clock=lambda: now) as timed:
+        assert timed.get(timed.remember("Oak").memory_id).created_at == START
+
+
+def test_an_odd_clock_is_named(alone):
+    with Hippocampus.open(alone, clock=lambda: "noon") as odd, pytest.raises(
+            rm.InvalidInput, match="clock='noon' is not a time"):
+        odd.remember("Oak")
+
+
 def test_an_item_carries_everything_it_was_written_with(hippo, clock):
     memory, = put(hippo, "Grete measured 14 °C in the cistern", kind="semantic", scope="wells",
                   origin="user", speaker="Grete", when="2029-11-02", session_id="s-9",
@@ -4580,7 +4592,7 @@ def test_what_was_memorized_in_a_named_project_can_be_revised_and_rewarded_there
         told = rm.call_tool(lambda: desk, name, {**told, "project": project})
         texts.append(told["content"][0]["text"])
         assert not told["isError"], texts
-    assert texts[1].startswith("#2 is current now") and "Applied to 1" in texts[2]
+    assert texts[1].startswith("#2 is current now") and "Applied to 1 memory, " in texts[2]
     if project == "quay":
         told = rm.call_tool(lambda: desk, "revise", {"old_id": 2, "new_text": "It listens"})
         assert told["isError"] and "no memory 2" in told["content"][0]["text"]
@@ -11583,6 +11595,31 @@ def test_a_note_that_changed_after_its_file_was_moved_supersedes_itself(hippo, t
     path = file_of(tmp_path, "c.json", WITH_ID["mem0"](("m", "The port is 443")))
     assert taken(hippo, path) == {"revised": 1}
     assert [i.text for i in hippo.traces()] == ["The port is 443"] and hippo.check() == []
+
+
+def test_an_import_asks_for_leave_only_where_it_would_write(cli, alone, tmp_path):
+    path = file_of(tmp_path, "AGENTS.md", "Oak is hard\n\n@docs/more.md\n")
+    index = file_of(tmp_path / "mem", "MEMORY.md", "- [Oak](oak.md) — hard\n")
+    asked = cli("import", path)
+    assert asked.code == 1 and "1 create" in asked.out and "--yes" in asked.out
+    assert cli("import", path, "--yes").out == "1 create (format agents)\n"    # no include
+    for again, told in ((path, "1 known"), (index, "nothing")):
+        said = cli("import", again)
+        assert said.code == 0 and f"would be: {told}" in said.out and "--yes" not in said.out
+
+
+def test_what_a_graph_says_of_somebody_comes_in_as_a_fact(hippo, tmp_path):
+    taken(hippo, file_of(tmp_path, "memory.jsonl", MCP), scope="yard")
+    assert {item.kind for item in hippo.traces(scope="yard")} == {"semantic"}
+
+
+@pytest.mark.parametrize("row, said", [
+    ({"title": "Trip", "mapping": {"a": {"message": {"text": "x"}}}}, "title, mapping"),
+    ({"uuid": "c", "chat_messages": [{"text": "From now on: tea"}]}, "it has chat_messages"),
+    ({"text": ""}, "blank"), ({}, "blank")])
+def test_a_row_of_an_unknown_program_is_named_by_the_fields_it_has(row, said, hippo, tmp_path):
+    done = rm.import_from(hippo, str(file_of(tmp_path, "conversations.json", json.dumps([row]))))
+    assert done.counts == {"skipped": 1} and said in done.verdicts[0].reason
 
 
 @pytest.mark.parametrize("line, said", [
