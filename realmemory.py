@@ -3338,6 +3338,7 @@ class Store:
         self.timeout_s, self.read_only, self.has_fts = timeout_s, read_only, False
         self._pid, self._lock = os.getpid(), RLock()
         self._inherited: list[sqlite3.Connection] = []
+        self.due: list[Callable[[], object]] = []   # once the transaction is committed
         self._file: tuple[int, ...] = ()    # of what is open, if anything
         if not read_only and lost(self.folder) is None:
             self._make_file()
@@ -3550,11 +3551,14 @@ class Store:
             yield
             self._con.execute("COMMIT")
         except BaseException:
+            self.due.clear()
             if self._con.in_transaction:  # a full disk has ended it already
                 self._con.execute("ROLLBACK")
             if begin != "BEGIN":
                 self._forget_cache()
             raise
+        while self.due:
+            self.due.pop()()
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -4695,8 +4699,7 @@ def journal_failures(store: TraceStore) -> None:
             entry = json.loads(line)
             at, said = epoch(entry["at"]), str(entry["error"])
             store.event(at, "hook_error", data={"error": said})
-    with suppress(OSError):
-        os.unlink(beside)
+    store.due.append(lambda: remove(beside))
 
 
 class _Brain:
@@ -4744,7 +4747,7 @@ class _Brain:
         probe = getattr(chosen, "probe", None)
         self.store.set_meta("embedder", chosen.name)
         self.store.set_meta("probe", to_json(probe and [round(x, 4) for x in probe]))
-        self._embedder, self.store.embedder = chosen, chosen.name
+        self.store.embedder = chosen.name
 
     def thresholds(self) -> dict[str, tuple[float, str]]:
         """Cosines by name, and who says so: the provider, the store's own background (what is
@@ -4841,7 +4844,7 @@ class _Brain:
             rows = {ident: row for ident, row in store.traces(ids).items() if epoch == store.epoch
                     or row["created_at"] <= at}     # else of a copy that was brought back since
             if op == "read":
-                self.mark_used(rows)
+                self.mark_used([*rows])
             store.run_many("UPDATE traces SET shown = shown + 1 WHERE id = ?", [(i,) for i in rows])
             if len(rows) < len(ids) or (
                     gone and not gone.isdisjoint(map(unit_of, content(data.get("cue") or "")))):
@@ -4899,13 +4902,17 @@ def brain_folder(path: str, namespace: str | None) -> str:
     return os.path.join(path, "namespaces", unicodedata.normalize("NFC", namespace))
 
 
+_NO_LIST = str, bytes, bytearray, Mapping       # what yields letters, codes or names
+
+
 def id_list(value: object, name: str) -> tuple[int, ...]:
     """Distinct ids in order, of an int, "12", "#12", "1,2", "[1, 2]" or an iterable of such."""
     def split(part: object) -> list[Any]:
         return re.findall(r"[^\s,;\[\]()]+", part) if isinstance(part, str) else [part]
 
     ids: list[int] = []
-    parts = value if isinstance(value, Iterable) and not isinstance(value, str) else split(value)
+    parts = split(value) if isinstance(value, _NO_LIST) or not isinstance(value, Iterable) else (
+        value)
     for part in chain.from_iterable(split(part) or [part] for part in parts):
         said = _shown(part) if isinstance(part, (int, list, tuple, dict)) else str(part)
         match = re.fullmatch(r"\s*[\"']?#?(\d{1,18})(\.0)?[\"']?\s*", said)
@@ -4927,7 +4934,8 @@ def _kind_given(kind: object) -> None:
 
 def listed(values: object, name: str) -> list[Any]:
     """A list of an iterable, or of one text; InvalidInput for the rest."""
-    _require(isinstance(values, Iterable), f"{name}={_shown(values)} is no list")
+    _require(isinstance(values, str) or isinstance(values, Iterable) and not isinstance(
+        values, _NO_LIST), f"{name}={_shown(values)} is no list")
     return [values] if isinstance(values, str) else [*values]       # type: ignore[misc]
 
 
@@ -5134,7 +5142,7 @@ def _key_given(key: str | None, origin: str, doubt: str) -> tuple[str | None, st
     return None, doubt, [*notes, f"untrusted text takes no key: {key!r} left as it was"]
 
 
-def draft_of(brain: _Brain, text: Any = None, *, kind: str = "episodic",
+def draft_of(brain: _Brain, /, text: Any = None, *, kind: str = "episodic",
              scope: str | None = GLOBAL, origin: str = "agent", when: object = None,
              related_ids: object = (), force_new: bool = False, tags: Iterable[str] = (),
              meta: Mapping[str, Any] | None = None, key: str | None = None, logged: bool = False,
@@ -6238,7 +6246,7 @@ def _reflect(brain: _Brain, rows: Mapping[int, sqlite3.Row], reward: float) -> R
         store.add_pointers(now, "reflect", row["scope_id"], ident, learned,
                            to_json({"reward": reward}))
     if reward > 0:
-        brain.mark_used(rows)
+        brain.mark_used([*rows])
     for a, b in linkable(list(rows.values())[:12]):
         if reward > 0:
             store.link(a, b, "used", now, eligible=brain.config.reward_gain * reward)
@@ -7685,7 +7693,8 @@ class Hippocampus(_Brain):
                     _require(isinstance(item, (str, Mapping)),
                              f"{_shown(item)} is neither a text nor a mapping")
                     drafts.append(draft_of(self, **(
-                        {"text": item} if isinstance(item, str) else item)))
+                        {"text": item} if isinstance(item, str) else
+                        {str(name): value for name, value in item.items()})))
             except InvalidInput as error:
                 raise InvalidInput(f"items[{start + len(drafts)}]: {error}") from None
             finally:
@@ -8135,6 +8144,7 @@ class Hippocampus(_Brain):
                 store.run("DELETE FROM db_meta WHERE key = 'background'")
             self._record(chosen)
             store.renew()
+        self._embedder = chosen
         made = self._embed_missing(chosen, progress)
         with store.writing():
             store.keep_background()
@@ -8198,7 +8208,8 @@ class Desk:
             epoch = store.epoch     # another one once a project was renamed
         if self._claimed[0] != epoch:
             with store.writing():
-                self._claimed = epoch, self.bound()
+                name = self.bound()
+            self._claimed = epoch, name
         return self._claimed[1]
 
     def bound(self) -> str:
@@ -11413,10 +11424,11 @@ _FIELDS = {     # the names that other programs have for a field, of which the f
     "speaker": "speaker author actor_id user_id agent_id"}
 _KINDS = {"preference": "procedural", "workflow": "procedural", "bug": "episodic"}
 _ITEM = Regex(r"^\s{0,3}(?:[-*+]|\d{1,3}[.)])\s+(?=\S)")
-_HEADING = Regex(r"(#{1,6})\s+(.*?)\s*#*")
+_HEADING = Regex(r"(#{1,6})\s+(.*)")
 _OURS = Regex(rf"^[ \t]*{FENCE[0]}.*?(?:{FENCE[1]}[^\n]*|\Z)", re.S | re.M)
-_WIKI = Regex(r"\[\[([^\]|\n]{1,200})(?:\|[^\]\n]*)?\]\]")
-_OBSERVED = Regex(r"\[([^\W\d_][\w -]{1,40})\]\s+(.+?)((?:\s+#[\w/-]+)*)(?:\s+\(([^()]*)\))?")
+_WIKI = Regex(r"\[\[([^][|\n]{1,200})(?:\|[^][\n]*)?\]\]")
+_OBSERVED = Regex(r"\[([^\W\d_][\w -]{1,40})\]\s++(\S++(?:[^\S\n]++\S++)*?)"
+                  r"((?:\s++#[\w/-]++){0,99})(?:\s++\(([^()]*)\))?")
 _RELATED = Regex(rf"[\w -]{{1,60}}{_WIKI.source}.*")
 _MARKDOWN = (".md", ".markdown", ".mdx")
 
@@ -11507,7 +11519,8 @@ def passages(text: str, *, small: bool = False, marked: bool = True
             first, size = n, 0
         if heading:
             level = len(heading[1])
-            crumbs = {i: crumb for i, crumb in crumbs.items() if i < level} | {level: heading[2]}
+            crumbs = {i: crumb for i, crumb in crumbs.items() if i < level} | {
+                level: heading[2].rstrip().rstrip("#").rstrip()}
         first += first == n and (blank or heading is not None)
         code, size = code ^ line.lstrip().startswith("```"), size + len(line)
 

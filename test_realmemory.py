@@ -340,6 +340,14 @@ WRONG_CALLS = {                     # a call, the builtin it is caught as, words
     "an unknown relation": (lambda h: h.remember("x", related_ids=[77]), KeyError, "77 recall"),
     "a list for a text": (lambda h: h.remember_many([["x"]]), ValueError, "['x']"),
     "a bad text before good": (lambda h: h.remember_many([{"text": ""}, "y"]), ValueError, "blank"),
+    "items by name": (lambda h: h.remember_many({"text": "x"}), ValueError, "{'text': 'x'} items"),
+    "bytes for items": (lambda h: h.remember_many(b"x"), ValueError, "b'x' items"),
+    "a foreign argument": (lambda h: h.remember_many([{"text": "x", "brain": 1}]), ValueError,
+                           "items[0] brain=1"),
+    "an argument of no name": (lambda h: h.remember_many([{"text": "x", 5: 1}]), ValueError, "5=1"),
+    "tags by name": (lambda h: h.remember("x", tags={"a": 1}), ValueError, "tags={'a': 1}"),
+    "bytes for ids": (lambda h: h.reflect(b"\1", 1), ValueError, r"b'\x01'"),
+    "ids by name": (lambda h: h.forget({1: 2}), ValueError, "{1: 2}"),
     "k of nothing": (lambda h: h.recall("x", k=0), ValueError, "k=0"),
     "a negative k": (lambda h: h.recall("x", k=-5), ValueError, "k=-5"),
     "a k that is a flag": (lambda h: h.recall("x", k=True), ValueError, "k=True"),
@@ -901,6 +909,17 @@ def test_a_cut_reembedding_belongs_to_the_new_embedder_and_goes_on(brains):
     assert said(hippo, "tram 99 midnight") and hippo.reembed(hashed) == 36
     assert hippo.store.rows("SELECT count(*), count(DISTINCT length(data)) FROM vectors")[0][:] == (
         100, 1)
+
+
+def test_a_move_to_another_embedder_that_a_full_disk_undid_leaves_the_handle_as_it_was(
+        full_disk, brains):
+    hippo = brains("moving", embedder=fruit)
+    put(hippo, "The tram runs until midnight")
+    full_disk(2)                        # the first is that of the copy
+    with pytest.raises(StoreError, match="disk is full"):
+        hippo.reembed(hashed)
+    assert put(hippo, "The ferry leaves at ten") == [2] and said(hippo, "ferry ten")
+    assert hippo.reembed(hashed) == 2
 
 
 @pytest.fixture(scope="session")
@@ -3386,6 +3405,29 @@ class FailsOnce(sqlite3.Connection):
         return super().execute(*arguments)
 
 
+class FailsToCommit(sqlite3.Connection):
+    """A connection whose n-th write is not committed, as on a full disk."""
+
+    left, begun = 0, ""
+
+    def execute(self, *arguments):
+        if arguments[0].startswith("BEGIN"):
+            self.begun = arguments[0]
+        elif arguments[0] == "COMMIT" and "IMMEDIATE" in self.begun:
+            FailsToCommit.left -= 1
+            if not FailsToCommit.left:
+                raise sqlite3.OperationalError("database or disk is full")
+        return super().execute(*arguments)
+
+
+@pytest.fixture
+def full_disk(monkeypatch):
+    """A function: the n-th write from now on, of brains opened in this test, is not committed."""
+    connecting_by(monkeypatch, FailsToCommit)
+    yield partial(setattr, FailsToCommit, "left")
+    FailsToCommit.left = 0
+
+
 def test_a_migration_that_fails_at_any_statement_is_completed_by_the_next_open(
         tmp_path, monkeypatch):
     first, n = store_of_schema(1, tmp_path / "first"), 0
@@ -4627,6 +4669,18 @@ def test_a_quiet_project_is_never_starved_by_a_loud_one(hippo):
                          for n in range(500)])
     put(hippo, "the rollout needs Vera's token", scope="quiet")
     assert said(hippo, "rollout checklist", scope="quiet") == ["the rollout needs Vera's token"]
+
+
+def test_two_repositories_of_one_name_stay_two_also_where_a_full_disk_undid_the_first_claim(
+        full_disk, hippo, alone):
+    ours, theirs = (rm.Desk(hippo, rm.Project("shop", (f"remote:{host}/shop",), "test"))
+                    for host in "ab")
+    full_disk(1)
+    with pytest.raises(StoreError, match="disk is full"):
+        ours.claim()
+    put(hippo, "The till opens at nine", scope=ours.claim())
+    assert theirs.claim().startswith("shop~") and said(hippo, "till", scope=theirs.claim()) == []
+    assert sql(alone, "SELECT identity FROM aliases") == [("remote:a/shop",), ("remote:b/shop",)]
 
 
 # === 18. Writing ===
@@ -10471,6 +10525,15 @@ def test_what_is_shown_often_and_never_used_steps_back_but_no_rule_and_no_pin(hi
     assert PORT in context_in(fire("prompt", session="u", prompt=ASKING))
 
 
+def test_a_failure_is_told_also_where_a_full_disk_undid_the_first_telling(
+        full_disk, hippo, alone, fire):
+    file_of(alone, rm.HOOK_ERRORS, '{"at": 9, "error": "plain"}\n')
+    full_disk(1)
+    assert "systemMessage" not in (fire("start") or {})
+    assert "plain" in fire("start", session="t")["systemMessage"]
+    assert not (alone / rm.HOOK_ERRORS).exists()
+
+
 @pytest.mark.parametrize("at", ["NaN", "1e300", "-Infinity", "null", '"x"'])
 def test_a_failure_of_no_time_is_passed_over_and_hooks_go_on(at, hippo, alone, fire):
     put(hippo, PORT, kind="semantic")
@@ -11660,6 +11723,22 @@ def test_a_note_under_a_key_that_the_user_wrote_is_skipped_alone(hippo, tmp_path
         {"text": "The port is 80"}, {"text": "The mast is elm", "key": "mast"}, "Salt is dear"])))
     assert taken(hippo, path) == {"create": 2, "skipped": 1}
     assert hippo.lookup("mast").text == "The mast is oak" and hippo.check() == []
+
+
+@pytest.mark.parametrize("line", [
+    "# a" + " " * 20_000 + "b", "- [fact] a" + " " * 40_000 + "b", "- says " + "[[" * 100_000,
+    "- [fact] a" + " #a" * 20_000 + "(", "- says " + "[[a|" * 75_000, "- [fact] " + "(a " * 20_000])
+def test_a_long_line_of_markdown_is_taken_in_in_linear_time(line, hippo, tmp_path):
+    file = file_of(tmp_path, "note.md", f"---\ntitle: Mast\n---\n{line}\n\nThe mast is of oak\n")
+    start = time.perf_counter()
+    assert rm.import_from(hippo, file).counts["create"] > 0 and said(hippo, "mast oak")
+    assert time.perf_counter() - start < 6
+
+
+@pytest.mark.parametrize("line, title", [
+    ("# Ports ##", "Ports"), ("# C# #", "C#"), ("#  Ports\t # ", "Ports"), ("# #", "")])
+def test_a_heading_is_told_without_the_signs_that_close_it(line, title):
+    assert [above for _, _, above, _ in rm.passages(f"{line}\n\nIt is 80.\n")] == [title]
 
 
 def test_what_a_file_still_says_stays_when_passages_were_changed_and_others_cut(hippo, tmp_path):
