@@ -1498,10 +1498,10 @@ def same_claim(ours: Facts, theirs: Facts) -> bool:
     left, right = set(_own(ours, theirs)), set(_own(theirs, ours))
     if not left and not right:
         return ours.words == theirs.words or sorted(ours.plain) != sorted(theirs.plain)
-    names = {word for text in (ours, theirs) for token, word in zip(
-        text.raw[1:], text.plain[1:], strict=True) if token[:1].isupper()}
-    return (ours.signs == theirs.signs and not len(left) == len(right) == 1
-            and all(word.isalpha() and word not in names for word in left | right))
+    return ours.signs == theirs.signs and not len(left) == len(right) == 1 and (
+        all(map(str.isalpha, left | right))) and (left | right).isdisjoint(
+            word for text in (ours, theirs) for token, word in zip(
+                text.raw[1:], text.plain[1:], strict=True) if token[:1].isupper())
 
 
 def distance(mine: int, theirs: int, shared: int, *, spaced: bool = True) -> tuple[bool, float]:
@@ -2171,9 +2171,9 @@ def scope_key(name: str) -> str:
     >>> scope_key("My Project") == scope_key("my_project") == scope_key("MY-PROJECT")
     True
     """
-    _require(isinstance(name, str) and bool(key := _scope_key(name)),
-             f"scope={_shown(clean(name))}; give 1 to 200 characters on one line, without a "
-             "password or other secret, or 'global'")
+    if not isinstance(name, str) or not (key := _scope_key(name)):
+        raise InvalidInput(f"scope={_shown(clean(name))}; give 1 to 200 characters on one line, "
+                           "without a password or other secret, or 'global'")
     return key
 
 
@@ -4775,8 +4775,8 @@ def path_given(path: object) -> str:
 def named_by(value: object, name: str, most: int = 2_000) -> str:
     """The text of a name or number, free of secrets."""
     said = value if isinstance(value, str) else _shown(value, most)
-    _require(isinstance(value, (str, int)) and len(said) <= most,
-             f"{name}={_shown(value)} is not a text of at most {most:,} characters")
+    if not isinstance(value, (str, int)) or len(said) > most:
+        raise InvalidInput(f"{name}={_shown(value)} is not a text of at most {most:,} characters")
     return str(clean(said))
 
 
@@ -4898,9 +4898,10 @@ def _source(given: Mapping[str, object]) -> dict[str, str | None]:
     """Who said a text and where, by name."""
     named: dict[str, str | None] = dict.fromkeys(("speaker", "session_id", "turn_id", "source_url"))
     for name, value in given.items():
-        _require(name in named, f"there is no argument {name}={_shown(value)}; there are text, "
-                 f"kind, scope, when, key, tags, origin, {', '.join(named)}, related_ids, "
-                 "force_new, meta")
+        if name not in named:
+            raise InvalidInput(
+                f"there is no argument {name}={_shown(value)}; there are text, kind, scope, when, "
+                f"key, tags, origin, {', '.join(named)}, related_ids, force_new, meta")
         named[name] = None if value is None else named_by(value, name) or None
     return named
 
@@ -5100,10 +5101,12 @@ def place(brain: _Brain, draft: Draft) -> WriteResult:
     ident = insert(brain, draft, scope, gist, decision)
     kinds = {n.row["id"]: n.comparison.relation for n in near} | {
         decision.target_id: decision.relation}
+    links = list[tuple[object, ...]]()      # a new trace has none yet
     for other in decision.related_ids:
         kind, given = kinds.get(other, "related").replace("same", "similar"), other in related
-        store.link(ident, other, kind if kind in CONFLICTS or not given else "related", now,
-                   weight=float(given), eligible=0.0 if given else 1.0 - decision.novelty)
+        links.append((ident, other, kind if kind in CONFLICTS or not given else "related",
+                      float(given), 0.0 if given else 1.0 - decision.novelty, now))
+    store.run_many("INSERT INTO links VALUES(?, ?, ?, ?, ?, ?)", links)
     return WriteResult(ident, True, decision)
 
 
@@ -11449,6 +11452,7 @@ class _Intake:
         self.hippo, self.store, self.scope = hippo, hippo.store, scope
         self.own_scopes, self.again, self.seen = own_scopes, again, tuple[int, ...]()
         self.name, self.formats = "", dict[str, None]()     # of the source at hand; of all
+        self.forgot = False             # whether anything is passed by
         self.steps, self.total, self.started = 0, 0, time.monotonic()   # notes read and written
         self.progress: Callable[[int, str], None] | None = None
         with self.store.reading():
@@ -11460,6 +11464,7 @@ class _Intake:
         try:
             with self.hippo.writing():
                 self.look()
+                self.forgot = not self.again and self.store.meta("salt") != ""
                 yield
         except BaseException:
             self.seen = ()
@@ -11502,7 +11507,7 @@ class _Intake:
     def passed_by(self, draft: Draft) -> bool:
         """Whether a note was forgotten by its text or, where it is not here again, by its id."""
         told = draft.meta["import"]
-        return self.gone(*names_of(None, draft.text), *[
+        return self.forgot and self.gone(*names_of(None, draft.text), *[
             f"{told.get('in')}\n{told['id']}"][(self.name, told["id"]) in self.taken:])
 
     def before(self, draft: Draft) -> sqlite3.Row | None:
@@ -11553,8 +11558,7 @@ class _Intake:
             result, revised = place(self.hippo, draft._replace(force_new=True)), ""
             one_key(self.store, result.memory_id)
         else:
-            result, revised = keyed(self.hippo, draft._replace(
-                key=None if ahead else draft.key)), ""
+            result, revised = keyed(self.hippo, draft._replace(key=None) if ahead else draft), ""
             if draft.force_new and result.created:
                 self.store.change(result.memory_id, valid_to=max(
                     draft.meta["import"]["until"], draft.when or -math.inf))
