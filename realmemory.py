@@ -6265,7 +6265,10 @@ def _quotable(text: str) -> Any:
 
 
 def _each_folded(words: Sequence[str]) -> list[str]:
-    folded = {word: _folded(word) for word in set(words)}
+    kinds = [*set(words)]
+    low = "\n".join(kinds).casefold()   # which no word holds
+    folded = dict(zip(kinds, low.split("\n") if low.isascii() else map(_folded, kinds),
+                      strict=False))
     return [*map(folded.__getitem__, words)]
 
 
