@@ -391,6 +391,7 @@ _EMOJI = Regex("[\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff]")
 # A number with commas; a word, identifier, path, version, C++, C#; any other sign.
 _TOKEN = Regex(rf"\d{{1,3}}(?:,\d{{3}}){{1,6}}(?![\w,])"
                rf"|{_W}+(?:(?:[./\\:@+#~=&'-]|://){_W}+)*(?:\+\+|\#)?|[^\s\w]")
+_NO_SIGN = Regex(_TOKEN.source.removesuffix(r"|[^\s\w]"))
 _COMPOUND = Regex(r"[\d_./\\:@+#~=&'-]|[a-zа-я][A-ZА-Я]")
 # 2027-03-05T09:30, 2027/3/5, 5.3.2027, 2027-03; 5/25/2027 and 25-05-2027, where one of two can be
 # the month.
@@ -421,7 +422,7 @@ _PLAIN = {      # replaced sign by sign: five times as fast as `translate`
     "\u00fe": "th", "\u00de": "TH", "\u00f0": "d", "\u00d0": "D"}
 
 # English, Russian, Spanish, German: +3.8 on LoCoMo, +3.5 on BEAM.  Not "may", "son", "die".
-ANALYSER = "5"  # version of what this section puts out: another one re-indexes
+ANALYSER = "6"  # version of what this section puts out: another one re-indexes
 STOP = frozenset("""
 a an the and or but if then so of to in on at by for from with about as into than that this these
 those there here it its is are was were be been being am do does did doing done have has had having
@@ -475,9 +476,9 @@ _ROMANCE = Regex("(.{3,}?)(?:[ai]miento|[ai]cion(?:es)?|adora?|mente|ando|[iy]en
 _SLAVIC = Regex("(.{3,}?)(?:(?:[ыиая]ми|[ое]го|[ое]му|[аяиь]я|[оеыи]й|[оеыиь]е|[уюиь]ю|[ыиоеая]м"
                 "|[ыиая]х|[ое]в|и(?:ями|ях|ем|ям|ей|и)|[аяоеуюиыьй]|л[аои]?|т[ьи]|[еиуюая]т|[еи]шь"
                 "|[еи]те)(?:ся|сь)?|ся|сь)")
-# What is analysed of a text that no hand wrote: so many different words (a novel has 20,000), and
+# What is analysed of a text that no hand wrote: so many different words (a novel has no more), and
 # signs of a word or unspaced run, from both ends.  The whole is stored and shown all the same.
-MOST_KINDS, MOST_SIGNS = 30_000, 10_000
+MOST_KINDS, MOST_SIGNS = 20_000, 10_000
 # Letters of a stem at most: with inflection off, the cap does a derivational stemmer's work in any
 # language (nation/national).  Snowball .788 / .579, this .789 / .575, no cap .779 / .572.
 _CAP = 6
@@ -654,10 +655,10 @@ def _both_ends(found: list[str]) -> list[str]:
 
 @lru_cache(4)  # a write analyses its text for the index, FTS5 and the gate
 def _terms(text: str) -> tuple[str, ...]:
-    found = _both_ends(tokens(text))
-    plain = text.isascii() and max(map(len, found), default=0) < 40
-    look_up = _cached if plain else _look_up
-    return tuple(_both_ends([*chain.from_iterable(map(look_up, found))]) or found)
+    plain = text.isascii()      # its signs alone are no terms
+    found = _both_ends(list(_NO_SIGN.findall(text)) if plain else tokens(text))
+    look_up = _cached if plain and max(map(len, found), default=0) < 40 else _look_up
+    return tuple(_both_ends([*chain.from_iterable(map(look_up, found))]) or tokens(text))
 
 
 def content(text: str) -> list[str]:
@@ -1498,10 +1499,10 @@ def same_claim(ours: Facts, theirs: Facts) -> bool:
     left, right = set(_own(ours, theirs)), set(_own(theirs, ours))
     if not left and not right:
         return ours.words == theirs.words or sorted(ours.plain) != sorted(theirs.plain)
-    names = {word for text in (ours, theirs) for token, word in zip(
-        text.raw[1:], text.plain[1:], strict=True) if token[:1].isupper()}
-    return (ours.signs == theirs.signs and not len(left) == len(right) == 1
-            and all(word.isalpha() and word not in names for word in left | right))
+    return ours.signs == theirs.signs and not len(left) == len(right) == 1 and (
+        all(map(str.isalpha, left | right))) and (left | right).isdisjoint(
+            word for text in (ours, theirs) for token, word in zip(
+                text.raw[1:], text.plain[1:], strict=True) if token[:1].isupper())
 
 
 def distance(mine: int, theirs: int, shared: int, *, spaced: bool = True) -> tuple[bool, float]:
@@ -1953,11 +1954,12 @@ def _passwords_cut(text: str, pattern: Regex) -> str:
 
 def _looks_secret(match: re.Match[str], value: str) -> bool:
     """Whether the value that a row of _LABELLED found is a secret, and not what is told of one."""
-    low, key = match.string, re.match(r"[srp]k[_-][\w-]{20}", value)
+    low = match.string
+    key = value[1:2] == "k" and re.match(r"[srp]k[_-][\w-]{20}", value)
     if key or _NO_PASSWORD.match(value) or low[match.end():match.end() + 1] == "(":
         return bool(key)
     signs = re.sub(r"[\W_]", "", value)
-    mixed = re.search(r"\d", signs) and re.search(r"[^\W\d_]", signs)
+    mixed = not signs.isalpha() and re.search(r"\d", signs) and re.search(r"[^\W\d_]", signs)
     label, near = match["label"], match.start("value") - match.end("label") < 4
     told = match["said"] or match["is"] or near and label.startswith(_IN_SHELL)
     named = label.startswith(_OF_PASSWORDS) and label != "pass"
@@ -2269,9 +2271,9 @@ def scope_key(name: str) -> str:
     >>> scope_key("My Project") == scope_key("my_project") == scope_key("MY-PROJECT")
     True
     """
-    _require(isinstance(name, str) and bool(key := _scope_key(name)),
-             f"scope={_shown(clean(name))}; give 1 to 200 characters on one line, without a "
-             "password or other secret, or 'global'")
+    if not isinstance(name, str) or not (key := _scope_key(name)):
+        raise InvalidInput(f"scope={_shown(clean(name))}; give 1 to 200 characters on one line, "
+                           "without a password or other secret, or 'global'")
     return key
 
 
@@ -4878,8 +4880,8 @@ def path_given(path: object) -> str:
 def named_by(value: object, name: str, most: int = 2_000) -> str:
     """The text of a name or number, free of secrets."""
     said = value if isinstance(value, str) else _shown(value, most)
-    _require(isinstance(value, (str, int)) and len(said) <= most,
-             f"{name}={_shown(value)} is not a text of at most {most:,} characters")
+    if not isinstance(value, (str, int)) or len(said) > most:
+        raise InvalidInput(f"{name}={_shown(value)} is not a text of at most {most:,} characters")
     return str(clean(said))
 
 
@@ -5006,9 +5008,10 @@ def _source(given: Mapping[str, object]) -> dict[str, str | None]:
     """Who said a text and where, by name."""
     named: dict[str, str | None] = dict.fromkeys(("speaker", "session_id", "turn_id", "source_url"))
     for name, value in given.items():
-        _require(name in named, f"there is no argument {name}={_shown(value)}; there are text, "
-                 f"kind, scope, when, key, tags, origin, {', '.join(named)}, related_ids, "
-                 "force_new, meta")
+        if name not in named:
+            raise InvalidInput(
+                f"there is no argument {name}={_shown(value)}; there are text, kind, scope, when, "
+                f"key, tags, origin, {', '.join(named)}, related_ids, force_new, meta")
         named[name] = None if value is None else named_by(value, name) or None
     return named
 
@@ -5208,10 +5211,12 @@ def place(brain: _Brain, draft: Draft) -> WriteResult:
     ident = insert(brain, draft, scope, gist, decision)
     kinds = {n.row["id"]: n.comparison.relation for n in near} | {
         decision.target_id: decision.relation}
+    links = list[tuple[object, ...]]()      # a new trace has none yet
     for other in decision.related_ids:
         kind, given = kinds.get(other, "related").replace("same", "similar"), other in related
-        store.link(ident, other, kind if kind in CONFLICTS or not given else "related", now,
-                   weight=float(given), eligible=0.0 if given else 1.0 - decision.novelty)
+        links.append((ident, other, kind if kind in CONFLICTS or not given else "related",
+                      float(given), 0.0 if given else 1.0 - decision.novelty, now))
+    store.run_many("INSERT INTO links VALUES(?, ?, ?, ?, ?, ?)", links)
     return WriteResult(ident, True, decision)
 
 
@@ -6375,12 +6380,11 @@ def _quotable(text: str) -> Any:
     return _QUOTABLE_ASCII if text.isascii() else _QUOTABLE
 
 
-def _folded_words(text: str) -> list[str]:
-    """The words of an unescaped text, folded."""
-    if text.isascii():
-        return [*_QUOTABLE_ASCII.findall(text.lower())]
-    words = _QUOTABLE.findall(text)
-    folded = {word: _folded(word) for word in set(words)}
+def _each_folded(words: Sequence[str]) -> list[str]:
+    kinds = [*set(words)]
+    low = "\n".join(kinds).casefold()   # which no word holds
+    folded = dict(zip(kinds, low.split("\n") if low.isascii() else map(_folded, kinds),
+                      strict=False))
     return [*map(folded.__getitem__, words)]
 
 
@@ -6398,8 +6402,8 @@ class _Quotes:
         self.texts: list[tuple[int, list[str]]] = []    # so many of the words in a row are a quote
         self._keys: set[str] = set()                    # each has one of these
         for text in map(_unescaped, texts):
-            low, words = _folded_words(text), _quotable(text).findall(text)
-            size = min(QUOTED_WORDS, len(words))
+            words = _quotable(text).findall(text)
+            low, size = _each_folded(words), min(QUOTED_WORDS, len(words))
             for word in dict.fromkeys(low):
                 self._signs.setdefault(word, chr(len(self._signs) % sys.maxunicode + 1))
             self._rows.setdefault(size, set()).update(self._in_rows(low, size))
@@ -6419,7 +6423,7 @@ class _Quotes:
         """The first and last word of each quote in an unescaped text."""
         low = _folded(text)
         if any(key in low for key in self._keys):
-            words = _folded_words(text)
+            words = _each_folded(_quotable(text).findall(text))
             yield from ((at, at + size - 1) for size, rows in self._rows.items()
                         for at, row in enumerate(self._in_rows(words, size)) if row in rows)
 
@@ -6461,17 +6465,19 @@ def _runs(texts: Iterable[str]) -> _Runs:
     runs = _Runs()
     for text in texts:
         told = [word for word in content(text) if word not in STOP]
-        runs |= {(word,) for word in told if len(word) > 3 and re.search(r"\d", word)}
+        runs |= {(word,) for word in {*told} if len(word) > 3 and re.search(r"\d", word)}
         runs.update(zip(told, told[1:], told[2:], strict=False))
     return runs
 
 
 def _akin(store: TraceStore, runs: _Runs, holders: Mapping[int, set[int]]) -> list[sqlite3.Row]:
     """The traces that hold one of some runs, of whose terms few hold one."""
-    near = set[int]()
+    near, held = set[int](), {word: traces for word in {*chain.from_iterable(runs)}
+                              if (traces := holders.get(unit_of(word)))}
     for run in runs:
-        rarest = min((holders.get(unit_of(word), ()) for word in run), key=len)
-        near.update(rarest if len(rarest) <= AKIN_HELD else ())
+        if all(map(held.__contains__, run)):
+            rarest = min(map(held.__getitem__, run), key=len)
+            near.update(rarest if len(rarest) <= AKIN_HELD else ())
     return [row for row in store.traces(near).values()
             if not runs.isdisjoint(_runs(store.wordings(row)))]
 
@@ -6618,7 +6624,7 @@ def _rewrite(store: TraceStore, row: sqlite3.Row, text: str, meta: str | None) -
 def _held_words(store: TraceStore, gone: Collection[int], texts: Iterable[str]) -> tuple[
         set[int], dict[int, set[int]], dict[str, int]]:
     """The units of texts, which other traces hold each, and the longer terms that none does."""
-    words = {word: unit_of(word) for text in texts for word in content(text) if word not in STOP}
+    words = {word: unit_of(word) for word in {*chain.from_iterable(map(content, texts))} - STOP}
     own, holders = set(words.values()), dict[int, set[int]]()
     for unit, pointers in store.pointers(store.visible(None, True, logs=True), own).items():
         if held := {pointer >> 8 for pointer in pointers if pointer & 1}.difference(gone):
@@ -11594,6 +11600,7 @@ class _Intake:
         self.hippo, self.store, self.scope = hippo, hippo.store, scope
         self.own_scopes, self.again, self.seen = own_scopes, again, tuple[int, ...]()
         self.name, self.formats = "", dict[str, None]()     # of the source at hand; of all
+        self.forgot = False             # whether anything is passed by
         self.steps, self.total, self.started = 0, 0, time.monotonic()   # notes read and written
         self.progress: Callable[[int, str], None] | None = None
         with self.store.reading():
@@ -11605,6 +11612,7 @@ class _Intake:
         try:
             with self.hippo.writing():
                 self.look()
+                self.forgot = not self.again and self.store.meta("salt") != ""
                 yield
         except BaseException:
             self.seen = ()
@@ -11647,7 +11655,7 @@ class _Intake:
     def passed_by(self, draft: Draft) -> bool:
         """Whether a note was forgotten by its text or, where it is not here again, by its id."""
         told = draft.meta["import"]
-        return self.gone(*names_of(None, draft.text), *[
+        return self.forgot and self.gone(*names_of(None, draft.text), *[
             f"{told.get('in')}\n{told['id']}"][(self.name, told["id"]) in self.taken:])
 
     def before(self, draft: Draft) -> sqlite3.Row | None:
@@ -11698,8 +11706,7 @@ class _Intake:
             result, revised = place(self.hippo, draft._replace(force_new=True)), ""
             one_key(self.store, result.memory_id)
         else:
-            result, revised = keyed(self.hippo, draft._replace(
-                key=None if ahead else draft.key)), ""
+            result, revised = keyed(self.hippo, draft._replace(key=None) if ahead else draft), ""
             if draft.force_new and result.created:
                 self.store.change(result.memory_id, valid_to=max(
                     draft.meta["import"]["until"], draft.when or -math.inf))
