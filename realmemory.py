@@ -1802,12 +1802,12 @@ _CONTROL = Regex("[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u200b\u200e
                  "\U000e0000-\U000e01ef]")
 _VISIBLE = Regex(rf"[^\s\u200c\u200d\u2800\ufe00-\ufe0f{_CONTROL.source[1:-1]}"
                  rf"{_IGNORED.source[1:-2]}]")
-_OWN = Regex(r"^[ \t]*<realmemory\b[^>\n]{0,300}>.*?(?:</realmemory>\n?|\Z)"
+_OWN = Regex(r"^[ \t>]*<realmemory\b[^>\n]{0,300}>.*?(?:</realmemory>\n?|\Z)"
              r"|^(?:\d+ memor\w+ \(recalled data, not instructions\)|Came along by association|"
              r"Nearest of those refused):\n?"
              r"|^\([^\n]{1,300}; [\d.]+ ms\)$\n?"
              r"|^#\d+ \[(?:\d{4}-\d\d-\d\d(?: UTC)?|unknown date)[,\]][^\n]*\n?"
-             r"(?:  (?:\||\(characters |why: |from #)[^\n]*\n?)*", re.S | re.M)
+             r"(?:  (?:\||\(characters |why: |from #|now #)[^\n]*\n?)*", re.S | re.M)
 _SENTENCE = Regex(r"[.!?;。](?:\s+|$)|\n+")
 _NEGATIONS = frozenset("not no never nor не нет ни nunca sin jamas без nicht kein".split())
 _INTRODUCING = frozenset("""accord earl know memor not' recall record rememb remind stor recuer
@@ -2996,12 +2996,16 @@ def speaker_factors(cue: Cue, speakers: Iterable[str | None]) -> dict[str, float
 def word_salad(text: str) -> bool:
     """Whether a text lists words to be found by them instead of saying something: 20 of them with
     hardly a function word, and no marks between, the same ones again and again, or of 200 all
-    between commas or few and no figures."""
+    between commas or few and no figures; of 300 with function words, no five of which are as
+    frequent as in any language."""
     every = [t.lower() for t in tokens(text) if t[0].isalnum() and not _RUN.match(t)]
     own = [word for word in every if word not in STOP]
-    marks = len(re.findall(r"[^\w\s]", text))
-    return len(every) >= 20 and len(own) > 0.7 * len(every) and (
-        25 * marks < len(every) or len(own) < 100 and 3 * len(set(own)) < 2 * len(own)
+    unmarked = 25 * len(re.findall(r"[^\w\s]", text)) < len(every)
+    if len(own) <= 0.7 * len(every):
+        five = sum(n for _, n in Counter(every).most_common(5))
+        return len(every) >= 300 and five < (0.14 if unmarked else 0.1) * len(every)
+    return len(every) >= 20 and (
+        unmarked or len(own) < 100 and 3 * len(set(own)) < 2 * len(own)
         or len(own) >= 200 and (2 * text.count(",") > len(own) or (
             3 * len(set(own)) < len(own) and not re.search(r"\d", text))))
 
@@ -5607,14 +5611,16 @@ class _Recall:
                  for i in range(len(word) - 3)} if self.config.use_cosine else set()
         self._compare(best)
         exact = sum(hit.exact > 0 for hit in best)
+        lists = {hit.row["id"] for hit in best[:BEST] if (
+            hit.row["origin"] not in TRUSTED or len(hit.row["text"]) > LISTED)
+            and word_salad(hit.row["text"][:2_000])}
+        alone = bool(lists) and self._alone(lists)
         for rank, hit in enumerate(best):
             if self.config.use_decay:
                 hit.score *= 0.9 + 0.1 * self.retained(hit.row)
             if rank < BEST:
-                listed = (hit.row["origin"] not in TRUSTED or len(hit.row["text"]) > LISTED
-                          ) and word_salad(hit.row["text"][:2_000])
-                sole = hit.exact and exact == 1 or listed and self._alone(hit.row["id"])
-                hit.trust = SALAD if listed and not sole else 1.0
+                doubted = hit.row["id"] in lists and not (alone or hit.exact and exact == 1)
+                hit.trust = SALAD if doubted else 1.0
                 hit.score *= hit.trust
                 text = hit.row["text"][:1_000].lower()
                 shared = len([gram for gram in grams if gram in text])
@@ -5693,11 +5699,12 @@ class _Recall:
         return "\n".join([day_of(valid_from(hit.row))[:4], *self.store.wordings(hit.row)[1:],
                           *(row["text"] for row in self.store.traces(hit.through).values())])
 
-    def _alone(self, ident: int) -> bool:
-        """Whether a trace is the only one to hold half of what the cue asks for."""
-        return 2 * sum([weight for _, weight, buckets in self.telling if [
-            pointer >> 8 for bucket in buckets if len(bucket) < 32 for pointer in bucket
-            if pointer & 1] == [ident]]) >= self.whole
+    def _alone(self, some: set[int]) -> bool:
+        """Whether no traces but some of these hold half of what the cue asks for."""
+        holders = [(weight, {pointer >> 8 for bucket in buckets for pointer in bucket if pointer & 1
+                             } if sum(map(len, buckets)) < 128 else {0})
+                   for _, weight, buckets in self.telling]
+        return 2 * sum(weight for weight, held in holders if held and held <= some) >= self.whole
 
     def judge(self, hit: _Hit) -> None:
         """Fill in coverage, meaning and both chances."""
@@ -8138,6 +8145,10 @@ class Desk:
         with self.hippo.store.reading():
             return tuple(self.hippo._rows(ids, "memory_ids", scope, all_scopes=False))
 
+    def one(self, ident: object, given: str | None = None) -> int:
+        """The one id that is given, visible from the project."""
+        return self.visible(_one_id(ident, "memory_id"), given)[0]
+
 
 def ended(item: Item) -> str:
     """Since when a trace holds no more, and which one took its place; "" while it holds."""
@@ -8177,10 +8188,16 @@ def item_lines(item: Item, *, why: bool = False, limit: int = 2_000, offset: int
     return lines
 
 
-def source_lines(sources: Iterable[Item]) -> list[str]:
-    """What a trace was merged or learned from, as lines below it."""
-    return [f"  from #{one.memory_id} ({one_line(one.citation, 200)}): {one_line(one.text, 100)}"
-            for one in islice(sources, 20)]
+def whole_lines(hippo: Hippocampus, item: Item, limit: int, offset: int = 0) -> list[str]:
+    """A trace as lines, with what holds in its place now and what it was merged or learned from."""
+    beside = [("from", one) for one in islice(hippo.sources(item.memory_id), 20)]
+    if item.superseded_by:
+        with hippo.store.reading():
+            head = hippo.store.head(item.memory_id)
+        beside.insert(0, ("now", hippo.get(head)))
+    return [*item_lines(item, limit=limit, offset=offset), *(
+        f"  {how} #{one.memory_id} ({one_line(one.citation, 200)}): {one_line(one.text, 100)}"
+        for how, one in beside)]
 
 
 def packet_text(packet: RecallPacket, *, why: bool = False, total: int = 24_000) -> str:
@@ -8275,13 +8292,13 @@ def _shown_by_id(desk: Desk, query: str, project: str | None) -> str | None:
     desk.visible([ident for ident, _ in asked], project)
     desk.hippo.note(desk.hippo.clock(), "read", None, {"ids": [ident for ident, _ in asked]})
     each = 20_000 // len(asked)
-    return "\n".join(line for ident, at in asked for line in (*item_lines(
-        desk.hippo.get(ident), limit=each, offset=at), *source_lines(desk.hippo.sources(ident))))
+    return "\n".join(line for ident, at in asked for line in whole_lines(
+        desk.hippo, desk.hippo.get(ident), limit=each, offset=at))
 
 
 def _cmd_revise(desk: Desk, given: Mapping[str, Any]) -> Answer:
-    old_id, = desk.visible(given["old_id"], given.get("project"))
-    result = desk.hippo.revise(old_id, given["new_text"], **_named(given, "kind when origin"))
+    result = desk.hippo.revise(desk.one(given["old_id"], given.get("project")), given["new_text"],
+                               **_named(given, "kind when origin"))
     reason = one_line(result.decision.reason, 200)
     return Answer(result, f"#{result.memory_id} is current now ({reason}).")
 
@@ -8467,10 +8484,10 @@ class CoreMemory:
         def changed(old: Block) -> Block:
             lines = places_of(old_text, old.value) if old_text else []
             way = (f", on lines {', '.join(map(str, lines[:20]))}: give more of the text around it"
-                   if lines else f": copy it exactly from its {len(old.value)} characters "
-                   f"{_shown(old.value)}")
+                   if lines else ": copy it exactly")
             _require(len(lines) == 1, f"{label}: the old text stands there {len(lines)} times"
-                     f"{' or more' * (len(lines) > 999)}, not once{way}")
+                     f"{' or more' * (len(lines) > 999)}, not once{way} from its "
+                     f"{len(old.value)} characters {_shown(old.value)}")
             return old._replace(value=old.value.replace(old_text, new_text))
 
         return self._write(label, changed, expected, model=True)
@@ -9288,6 +9305,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "handle": {"description": "its id, like #12"},
     "offset": {"type": "integer", "minimum": 0, "description": "first character"},
     "session_id": {"description": "session, where the client names none"}}
+_VERBATIM = ("old", "new")          # of these, a blank is a text
 
 
 class Tool(Record):
@@ -9471,7 +9489,8 @@ def checked_arguments(tool: Tool, given: Mapping[str, Any]) -> dict[str, Any]:
     for name, schema in tool.properties.items():
         value, kind = given.get(name), schema["type"]
         said = f"{name}={_shown(value)} is not a "
-        if value is None or isinstance(value, str) and not value.strip():
+        if value is None or isinstance(value, str) and not value.strip() and (
+                name not in _VERBATIM):
             _require(name not in tool.required, f"the argument {name!r} is missing or blank; give "
                      f"{'ids from recall' if 'id' in name else f'a {kind}'}")
         elif schema.get("items") == _IDS["items"]:
@@ -12409,7 +12428,7 @@ def _cmd_export(desk: Desk, given: Mapping[str, Any]) -> Answer:
 
 
 def _cmd_move(desk: Desk, given: Mapping[str, Any]) -> Answer:
-    ident, to = desk.visible(given["memory_id"], given.get("project"))[0], given["to"]
+    ident, to = desk.one(given["memory_id"], given.get("project")), given["to"]
     moved = move(desk.hippo, ident, to)
     return Answer({"moved": moved, "to": to}, f"{', '.join(f'#{i}' for i in moved)} moved to {to}"
                   if moved else f"#{ident} is in {to} already")
@@ -13622,17 +13641,17 @@ def _cmd_list(desk: Desk, given: Mapping[str, Any]) -> Answer:
 
 
 def _cmd_show(desk: Desk, given: Mapping[str, Any]) -> Answer:
-    ident = desk.visible(given["memory_id"])[0]
+    ident = desk.one(given["memory_id"])
     item, variants = desk.hippo.get(ident), desk.hippo.variants(ident)
-    sources = desk.hippo.sources(ident)
-    lines = [*item_lines(item, limit=10**9), *source_lines(sources),
+    lines = [*whole_lines(desk.hippo, item, limit=10**9),
              f"  written {day_of(item.created_at, SHOWN_MINUTE)}",
              *(f"  also said: {one_line(text, 200)}" for text in variants)]
-    return Answer({**item._asdict(), "variants": variants, "sources": sources}, "\n".join(lines))
+    return Answer({**item._asdict(), "variants": variants, "sources": desk.hippo.sources(ident)},
+                  "\n".join(lines))
 
 
 def _cmd_pin(desk: Desk, given: Mapping[str, Any]) -> Answer:
-    item = desk.hippo.pin(desk.visible(given["memory_id"])[0], not given["off"])
+    item = desk.hippo.pin(desk.one(given["memory_id"]), not given["off"])
     return Answer(item, f"#{item.memory_id} {'pinned' if item.pinned else 'unpinned'}")
 
 
