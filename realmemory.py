@@ -168,6 +168,10 @@ class StoreError(RealMemoryError):
     code = "store"
 
 
+class StoreBusy(StoreError):
+    """Another process kept the store locked for longer than was to be waited."""
+
+
 class ReadOnly(StoreError):
     """The store, or its folder, can't be written."""
     code = "read_only"
@@ -3218,7 +3222,7 @@ _FAILURES: tuple[tuple[str, type[StoreError], str], ...] = (
     ("not a database", StoreDamaged, "it is not a SQLite database and was left as it is"),
     ("malformed|corrupt|decode|no such table|no such column|no such index|already exists",
      StoreDamaged, "it is damaged and was left as it is"),
-    ("locked|busy", StoreError, "another process kept it locked; try again"),
+    ("locked|busy", StoreBusy, "another process kept it locked; try again"),
     ("full|I/O", StoreError,
      "the disk is full or failing; nothing is half done: free space and try again"),
     ("no such module", StoreError, f"SQLite {sqlite3.sqlite_version} of this Python "
@@ -10737,15 +10741,15 @@ class _Hook:
         self.session, self.scope = self.brain.session_id or "", desk.scope() or GLOBAL
         self.prompt, self.reply = (heard(_word(data, name)) for name in ("prompt", "reply"))
 
-    def answer(self) -> str:
-        """What it prints."""
+    def answer(self, late: bool = False) -> str:
+        """What it prints; `late`, where nobody reads it any more, it only logs."""
         if self.desk.off():
             return self.row.silence
         turns, found, started = [], [], time.perf_counter()
         if self.event == "prompt" and self.prompt:
             turns = [Said("user", self.prompt)]
             with self.store.reading():
-                found = _prompted(self.brain, self.prompt, self.scope)
+                found = [] if late else _prompted(self.brain, self.prompt, self.scope)
         elif self.event == "stop" and self.reply:
             turns = [Said("assistant", self.reply)]
         elif self.event in TAIL_BYTES and can_be_read(path := _word(self.data, "transcript")):
@@ -10755,7 +10759,8 @@ class _Hook:
         drafts = _drafts(self.brain, self.scope, self.session, turns)
         ms = round((time.perf_counter() - started) * 1000, 3)
         try:
-            with self.brain.writing(1.0 if self.event in ("start", "prompt") else None):
+            with self.brain.writing(
+                    1.0 if self.event in ("start", "prompt") and not late else None):
                 return self._written(drafts, found, ms)
         except StoreError:          # locked, or for reading only: a brief is worth it all the same
             if self.event != "start":
@@ -10865,17 +10870,18 @@ def module_command(first: str = "") -> list[str]:
     return [sys.executable or "python3", "-I", "-S", "-c", code]
 
 
-def _apart(arguments: Sequence[str]) -> None:
-    """Start this module as a process of its own, which outlives its parent and its terminal."""
+def _apart(arguments: Sequence[str], said: str = "{}") -> None:
+    """Start this module as a process of its own, which outlives its parent and its terminal; what
+    it hears is a hook's."""
     import subprocess
     how: dict[str, Any] = {"creationflags": 0x208} if os.name == "nt" else {
         "start_new_session": True}  # detached, in a group of its own
     null = subprocess.DEVNULL           # this very file, then what is installed
     child = subprocess.Popen([*module_command("import site; site.main(); "), *arguments],
                              stdin=subprocess.PIPE, stdout=null, stderr=null, **how)
-    if child.stdin:                     # a hook's: what fails goes to the journal
+    if child.stdin:                     # what fails goes to the journal
         with suppress(OSError), child.stdin as wire:
-            wire.write(b"{}")
+            wire.write(said.encode())
     child.returncode = 0                # nobody waits for it
 
 
@@ -13547,7 +13553,8 @@ class _Call(Record):
             chosen = FastEmbedProvider(download=True)
         hippo = Hippocampus.open(
             _folder(o), embedder=None if chosen == "auto" else chosen,
-            read_only=o.command == "brief", timeout_s=3 if hooked and not os.isatty(0) else 30)
+            read_only=o.command == "brief", timeout_s=60 if vars(o).get("late") else (
+                3 if hooked and not os.isatty(0) else 30))
         hippo.loads_models = not hooked
         session = (_word(self.hook, "session") or environ.get("CLAUDE_CODE_SESSION_ID")
                    or environ.get("ZCODE_SESSION_ID") or "")
@@ -13742,7 +13749,13 @@ def _cmd_hook(call: _Call) -> Answer:
     o = call.options
     hook = _Hook(call.open(), o.event, client_of(o.client, os.environ), call.hook)
     try:
-        said = hook.answer()
+        said = hook.answer(o.late)
+    except StoreBusy:                   # who waits for the lock is another process, not the user
+        if o.late:
+            raise
+        said = hook.row.silence
+        _apart(["hook", o.event, "--late", "--client", hook.client, "--path", _folder(o),
+                *(["--project", o.project] if o.project else [])], json.dumps(call.hook))
     finally:
         if not call.last:           # else what is committed waits in the WAL, not the user
             hook.brain.close()
@@ -13898,7 +13911,8 @@ _ROWS: dict[str, tuple[Any, ...]] = {
         "--backups --yes --dry-run"),
     "brief": (_cmd_brief, "what to know at a session's start (hook)", "--limit --strict", "hook"),
     "sleep": (_cmd_sleep, "consolidate (hook)", "--strict", "hook"),
-    "hook": (_cmd_hook, "what a client runs at an event (hook)", "event --client --strict", "own"),
+    "hook": (_cmd_hook, "what a client runs at an event (hook)", "event --client --strict --late",
+             "own"),
     "hooks": (_cmd_hooks, "whether hooks work in this project", "state", "state"),
     "report": (_cmd_report, "how the memory behaves over time", "--all-scopes --html --around"),
     "serve": (_cmd_serve, "MCP over stdio or HTTP", "--sdk --http --token-file --embedder --tools",
@@ -13973,6 +13987,7 @@ OPTIONS: dict[str, dict[str, Any]] = {      # as argparse takes them
     **{flag: {"action": "store_true", "help": text} for flag, text in {
         "--all-scopes": "every project", "--why": "show the evidence", "--yes": "do it",
         "--dry-run": "only say what would happen", "--strict": "exit 1 on failure even as a hook",
+        "--late": "only log what was said, and wait a minute for it",
         "--off": "no longer", "--repair": "mend, in a damaged file, too", "--list": "name copies",
         "--sdk": "by the official SDK", "--context": "the virtual context", "--json": "answer as "
         "JSON", "--again": "the forgotten, too", "--everything": "all that is there",

@@ -296,7 +296,8 @@ CASES = {                           # kinds of faults that memories were reporte
     "MCP over stdio": "line_that_is_no_request json_with_warnings code_points_in_every_locale "
                       "ends_with_its_client huge_texts three_megabytes",
     "MCP arguments": "bad_argument_is k_counts understood_as_list wrong_argument k_that_is_cut",
-    "hooks": "whatever_is_piped_in reads_its_folder locked_or_broken brief_fed_back",
+    "hooks": "whatever_is_piped_in reads_its_folder locked_or_broken while_the_store_is_locked "
+             "brief_fed_back",
     "brief": "how_many_more whole_documents closes_the_briefs brief_of_nothing",
     "poisoning": "planted_instructions endless_list planted_claim users_word looks_like_a_secret "
                  "poisoning_suite",
@@ -2732,7 +2733,8 @@ def test_every_line_of_a_fenced_text_is_quoted_and_none_is_left_when_unframed(te
 def test_what_was_recalled_is_stripped_from_a_capture_and_known_as_an_echo(hippo):
     put(hippo, "The mast is made of oak", "Questions about the quay go to Ruth", kind="semantic")
     packet = rm.packet_text(hippo.recall("what is the mast made of?"), why=True)
-    for frame in (packet, hippo.brief(), f"{packet}\n"):
+    quoted = re.sub("^", "> ", hippo.brief(), flags=re.M)
+    for frame in (packet, hippo.brief(), f"{packet}\n", quoted):
         left = rm.unframed(f"Seen.\n{frame}\nThe boom is ash.")
         assert left.split() == ["Seen.", "The", "boom", "is", "ash."]
         assert rm.echoed(f"Seen.\n{frame}", [])
@@ -10390,12 +10392,17 @@ def test_what_is_no_json_is_a_failure_where_asked_and_the_doctor_says_where_to_l
     assert (".gemini/settings.json" in found and "of gemini" in found) == ("hook" in line)
 
 
-def test_a_session_starts_with_its_brief_though_the_store_is_locked(hippo, alone, fire, capsys):
+def test_a_session_starts_with_its_brief_though_the_store_is_locked(hippo, alone, fire, cli,
+                                                                    monkeypatch):
     put(hippo, PORT, kind="semantic")
+    real = Hippocampus.open
     with closing(sqlite3.connect(alone / "memory.db", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         assert PORT in context_in(fire("start"))
-        ran = python("hook", "prompt", stdin=json.dumps({"prompt": ASKING}).encode())
+        with monkeypatch.context() as patched:      # who waited in vain for the turn gives up
+            patched.setattr(Hippocampus, "open", lambda folder, **given: real(
+                folder, **given | {"timeout_s": 0.1}))
+            ran = cli("hook", "stop", "--late")
         assert ran.code == 0 and ran.out == "" and "locked" in ran.err
     assert ledger(alone) == [] and "locked" in next(alone.glob("*hook-errors*")).read_text()
     again = fire("start")
@@ -10513,6 +10520,21 @@ def test_a_stopped_turn_is_slept_on_by_a_process_apart(hippo, alone):
         assert time.monotonic() < until
     assert "User: I live in Porto" in [item.text for item in hippo.traces()]
     assert hippo.check() == []
+
+
+def test_a_turn_said_while_the_store_is_locked_is_logged_once_it_is_free(hippo, alone):
+    put(hippo, PORT, kind="semantic")
+    other = sqlite3.connect(alone / "memory.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    said = json.dumps({"session_id": "s", "prompt": ASKING + " \ud83d"}).encode()
+    ran = python("hook", "prompt", "--project", "shop", stdin=said)
+    assert (ran.code, ran.out, ran.err) == (0, "", "")
+    other.close()
+    until = time.monotonic() + PATIENCE_S
+    while not sql(alone, "SELECT 1 FROM firings"):
+        assert time.monotonic() < until
+    assert [turn.text[:9] for turn in hippo.replay("s", scope="shop")] == [ASKING[:9]]
+    assert ledger(alone) == []              # nobody was shown anything
 
 
 def claude(*turns, session="s", cwd="/gone/shop", **flags):
