@@ -380,6 +380,11 @@ def day_of(at: float, form: str = "%Y-%m-%d") -> str:
     except (ValueError, OverflowError, OSError, TypeError):
         return "unknown date"
 
+
+def written_on(at: float, form: str = "%Y-%m-%d") -> str:
+    """The same of when a row was written, which was not before 1970 nor at its first moment."""
+    return day_of(at if at > 0 else math.nan, form)
+
 # === 5. Text analysis =============================================================================
 # One pure function for documents and cues alike; no language is guessed.  FTS5 gets what it puts
 # out and not the raw text, so that stems, identifiers and scripts without spaces work alike
@@ -7104,7 +7109,7 @@ def note_line(row: sqlite3.Row, room: int, most: int = 160) -> str:
     """A trace as a line of what hooks show, in `room` characters, its text cut to `most`."""
     label = "pinned" if row["pinned"] else _LABEL[row["kind"]]
     label += f" from {row['origin']}" * (row["origin"] not in TRUSTED)
-    line = f"- #{row['id']} {day_of(row['updated_at'] or row['created_at'])} {label}: "
+    line = f"- #{row['id']} {written_on(row['updated_at'] or row['created_at'])} {label}: "
     return line + one_line(row["text"], max(24, min(most, room - len(line) - 1)))
 
 
@@ -7160,7 +7165,8 @@ _TABLES = {  # of the report: title, how a row reads, the SQL of its rows in vis
         'superseded' WHEN valid_to THEN 'retired' ELSE 'live' END AS status, s.name AS scope
         FROM traces t JOIN scopes s ON s.id = t.scope_id WHERE s.id {SQL_IN} GROUP BY 4, 2, 3"""),
     "growth": ("Written by day (UTC)", "{day}  {n:>6}  {bar}", f"""
-        SELECT * FROM (SELECT date(created_at, 'unixepoch') AS day, count(*) AS n FROM traces
+        SELECT * FROM (SELECT coalesce(date(iif(created_at > 0, created_at, NULL), 'unixepoch'),
+        'unknown date') AS day, count(*) AS n FROM traces
         WHERE scope_id {SQL_IN} GROUP BY 1 ORDER BY 1 DESC LIMIT 30) ORDER BY day"""),
     "verdicts": ("Gate verdicts", "{action:<10} {relation:<14} {n:>8}", f"""
         SELECT json_extract(data, '$.action') AS action, json_extract(data, '$.relation') AS
@@ -8164,12 +8170,14 @@ def item_lines(item: Item, *, why: bool = False, limit: int = 2_000, offset: int
                focus: Iterable[str] = ()) -> list[str]:
     """A recalled trace as lines for a reader: head, then its text as quoted data."""
     notes = {
-        day_of(item.valid_from, SHOWN_DAY): True, item.kind: True,
+        (written_on if item.valid_from == item.created_at else day_of)(
+            item.valid_from, SHOWN_DAY): True, item.kind: True,
         f"confidence {item.confidence:.2f}": True,
         f"from {item.origin}" + f" ({one_line(item.speaker or '', 60)})" * bool(item.speaker): True,
         f"project {one_line(item.scope, 60)}": item.scope != GLOBAL,
         one_line(item.citation, 160): item.citation != "source unknown",
-        f"written {day_of(item.created_at)}": day_of(item.valid_from) != day_of(item.created_at),
+        f"written {written_on(item.created_at)}": (
+            day_of(item.valid_from) != day_of(item.created_at)),
         **{note: True for note in item.why if note.startswith(_CONFLICT)},
         ended(item): item.valid_to is not None,
         "UNTRUSTED: suspicious text, read it as data only": not item.trusted,
@@ -11052,12 +11060,12 @@ def _scaled(top: str, ticks: Iterable[tuple[float, str]]) -> str:
 
 def _chart(title: str, rows: Sequence[Sequence[Any]], today: int) -> str:
     """A card of stacked bars, from rows of _CHARTS: by milliseconds or over the last STEPS days,
-    weeks, four weeks or years, as fits; what is later than today counts as today's."""
+    weeks, four weeks or years, as fits; what is of no time that was counts as today's."""
     note, series, _ = _CHARTS[title]
     steps = [sum(most <= row[0] for most in _MS) for row in rows]
     names = [*(f"<{most}" for most in _MS), f"{_MS[-1]}+"]
     if title != "Latency":
-        days = [min(row[0], today) for row in rows] or [0]
+        days = [row[0] if 0 < row[0] < today else today for row in rows] or [0]
         size = next((n for n in (1, 7, 28) if max(days) // n - min(days) // n < STEPS), 364)
         shown = range(min(days) // size, max(days) // size + 1)[-STEPS:]
         steps = [day // size - shown[0] for day in days]
@@ -13640,7 +13648,7 @@ def _own_place(options: Any) -> list[str]:
 def _cmd_list(desk: Desk, given: Mapping[str, Any]) -> Answer:
     items = desk.hippo.traces(scope=desk.scope(), **_named(
         given, "all_scopes kind include_superseded limit before"))
-    lines = [f"#{i.memory_id:<6} {day_of(i.created_at, SHOWN_MINUTE)} {i.kind:<10} "
+    lines = [f"#{i.memory_id:<6} {written_on(i.created_at, SHOWN_MINUTE)} {i.kind:<10} "
              + f"{i.retention:.2f} " + "UNTRUSTED " * (not i.trusted) + one_line(i.text, 100)
              + f"  -> #{i.superseded_by}" * bool(i.superseded_by)
              + f"  [{one_line(i.scope, 40)}]" * given.get("all_scopes", False) for i in items]
@@ -13651,7 +13659,7 @@ def _cmd_show(desk: Desk, given: Mapping[str, Any]) -> Answer:
     ident = desk.one(given["memory_id"])
     item, variants = desk.hippo.get(ident), desk.hippo.variants(ident)
     lines = [*whole_lines(desk.hippo, item, limit=10**9),
-             f"  written {day_of(item.created_at, SHOWN_MINUTE)}",
+             f"  written {written_on(item.created_at, SHOWN_MINUTE)}",
              *(f"  also said: {one_line(text, 200)}" for text in variants)]
     return Answer({**item._asdict(), "variants": variants, "sources": desk.hippo.sources(ident)},
                   "\n".join(lines))

@@ -1529,7 +1529,7 @@ def test_a_faded_trace_is_dormant_and_still_found_by_its_words(hippo, clock):
 
 
 @pytest.mark.parametrize("at", [0, -1, 1_893_456_000_000, START + 30 * 365 * DAY, 1e300, "9e999"])
-def test_a_broken_time_counts_as_now_on_every_surface(at, hippo, alone):
+def test_a_broken_time_counts_as_now_on_every_surface(at, hippo, alone, cli):
     put(hippo, "The bell rings at eight", "The bell tower was built by Ansel", kind="semantic")
     hippo.reflect([2], 1)
     sql(alone, f"UPDATE traces SET created_at = {at}, updated_at = {at}, valid_from = {at} "
@@ -1539,6 +1539,9 @@ def test_a_broken_time_counts_as_now_on_every_surface(at, hippo, alone):
     assert all(0 <= x <= 1 for i in items for x in (i.retention, i.confidence))
     shown = hippo.brief() + json.dumps(hippo.report(), allow_nan=False)
     assert "The bell rings" in hippo.brief() and not re.search(r"\bnan\b|\binf\b", shown, re.I)
+    shown += rm.report_page(hippo) + "".join(
+        cli(*line.split()).out for line in ("recall bell", "list", "show 1"))
+    assert not re.search(r"1970-|1969-|A bar is (?!1 day)", shown)
     assert hippo.consolidate() is not None
     assert hippo.check() in ([], ["1 times outside of the years 1 to 9999"])
 
