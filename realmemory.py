@@ -1809,6 +1809,8 @@ _IGNORED = Regex("[\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2061-\
 _CONTROL = Regex("[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u200b\u200e\u200f"
                  "\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb"
                  "\U000e0000-\U000e01ef]")
+_FLAG = Regex("(\U0001f3f4\U000e0067\U000e0062(?:\U000e0065\U000e006e\U000e0067|\U000e0073\U000e0063"
+              "\U000e0074|\U000e0077\U000e006c\U000e0073)\U000e007f)")   # the three there are of tags
 _VISIBLE = Regex(rf"[^\s\u200c\u200d\u2800\ufe00-\ufe0f{_CONTROL.source[1:-1]}"
                  rf"{_IGNORED.source[1:-2]}]")
 _OWN = Regex(r"^[ \t>]*<realmemory\b[^>\n]{0,300}>.*?(?:</realmemory>\n?|\Z)"
@@ -2056,6 +2058,12 @@ def cut_clean(text: str, limit: int) -> str:
     return whole[:max(0, min(limit, len(whole) - LONGEST_SECRET))]
 
 
+def harmless(text: str) -> str:
+    """The text without signs that act on a display or are not seen, but for those of flags."""
+    return "".join(part if n % 2 else _CONTROL.sub("", part)
+                   for n, part in enumerate(_FLAG.split(text)))
+
+
 def one_line(text: str, limit: int = 0) -> str:
     """The text as one harmless line: control, bidi and tag characters out, fences broken, cut.
 
@@ -2067,7 +2075,7 @@ def one_line(text: str, limit: int = 0) -> str:
         text = " / ".join(part for part in lines if part)
     line = text.strip().replace("```", "'''")
     if not (line.isascii() and line.isprintable() and "<" not in line):
-        line = str(_FRAME.sub("\u2039\\1", _CONTROL.sub("", line)))
+        line = str(_FRAME.sub("\u2039\\1", harmless(line)))
     return line if not limit or len(line) <= limit else line[:max(1, limit - 1)].rstrip() + "\u2026"
 
 
@@ -12041,7 +12049,7 @@ def _write_claude(hippo: Hippocampus, scopes: Sequence[int], _: str, carried: se
             f"---\nname: {slug}\ndescription: {json.dumps(hook, ensure_ascii=False)}\nmetadata:\n"
             f"  type: {sort}\n  realmemory: {row['uid']}\n"
             f"  when: {_iso_of(valid_from(row))}\n---\n"
-            f"{_CONTROL.sub('', row['text'])}\n")
+            f"{harmless(row['text'])}\n")
     yield "MEMORY.md", "\n".join([*index, f"{FENCE[1]} -->", ""])
 
 
@@ -13603,7 +13611,7 @@ class _Call(Record):
     def show(self, answer: Answer) -> int:
         """Print the answer as JSON or as text, or write it to a file; its exit code."""
         target, silent = self.options.json, self.hook and self.options.command == "sleep"
-        text = "" if silent else _CONTROL.sub("", answer.text)      # a model reads it; of paths
+        text = "" if silent else harmless(answer.text)      # a model reads it; of paths
         if target and answer.data is not None:
             text = escaped_json(json.dumps(
                 answer.data, ensure_ascii=False, indent=2, sort_keys=True,

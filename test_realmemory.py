@@ -2757,6 +2757,18 @@ def test_only_a_text_that_adds_nothing_is_an_echo(text, echo):
     assert rm.echoed(text, shown) is echo and not rm.echoed(text, [])
 
 
+def tagged(letters):
+    """The flag of a region, spelled in tags."""
+    return "\U0001f3f4" + "".join(chr(0xe0000 + ord(c)) for c in letters) + "\U000e007f"
+
+
+def test_of_tags_only_the_flags_that_there_are_are_shown():
+    for text, shown in ((tagged("gbeng"), tagged("gbeng")), (tagged("gbeng")[1:], ""),
+                        (tagged("gbsct")[:-1], "\U0001f3f4"), (tagged("usca"), "\U0001f3f4"),
+                        (tagged("gbwls") + tagged("x")[1:], tagged("gbwls"))):
+        assert rm.one_line(f"a {text} b\x1b") == f"a {shown} b"
+
+
 @given(st.text(max_size=200))
 def test_a_rendered_line_is_one_harmless_line(text):
     line = rm.one_line(text, 80)
@@ -12883,7 +12895,7 @@ HARD_TEXTS = [                      # a text, a cue that means it, how it is kep
     ("Família 👨‍👩‍👧 e می‌شود ❤️", "familia"), ("الرصيف الشرقي مغلق", "الرصيف"),
     ("Ｄｅｃｋ＿Ｐｌａｎ ﬁnal", "DECK_PLAN final"), ("E\u0301tage N\u0303o", "étage ño"),
     ("D:\\new\\table\\u0041 and \\\\nas02\\pub$", "D:\\new\\table"),
-    ("100 % of _x_ * 2", "100 % _x_"),
+    ("100 % of _x_ * 2", "100 % _x_"), (f"The guild of {tagged('gbwls')} meets", "guild meets"),
     ("cut in half \ud83d here", "cut in half", "cut in half \ufffd here"),
     ("nul\x00\x00 inside", "nul inside", "nul inside")]
 
