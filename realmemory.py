@@ -1809,8 +1809,9 @@ _IGNORED = Regex("[\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2061-\
 _CONTROL = Regex("[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u200b\u200e\u200f"
                  "\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb"
                  "\U000e0000-\U000e01ef]")
-_FLAG = Regex("(\U0001f3f4\U000e0067\U000e0062(?:\U000e0065\U000e006e\U000e0067|\U000e0073\U000e0063"
-              "\U000e0074|\U000e0077\U000e006c\U000e0073)\U000e007f)")   # the three there are of tags
+_FLAG = Regex("(\U0001f3f4\U000e0067\U000e0062(?:"         # the three that are spelled in tags
+              "\U000e0065\U000e006e\U000e0067|\U000e0073\U000e0063\U000e0074|"
+              "\U000e0077\U000e006c\U000e0073)\U000e007f)")
 _VISIBLE = Regex(rf"[^\s\u200c\u200d\u2800\ufe00-\ufe0f{_CONTROL.source[1:-1]}"
                  rf"{_IGNORED.source[1:-2]}]")
 _OWN = Regex(r"^[ \t>]*<realmemory\b[^>\n]{0,300}>.*?(?:</realmemory>\n?|\Z)"
