@@ -906,7 +906,7 @@ MAX_TRACE_ID = (1 << 24) - 1
 KIN_BUDGET = 100  # pointers that the gate looks at for neighbours of a text
 
 
-@lru_cache(maxsize=131_072)
+@lru_cache(maxsize=32_768)
 def unit_of(term: str) -> int:
     """The unit in [0, N_UNITS) that a term activates; the same in every process.
 
@@ -1563,9 +1563,17 @@ def rewarded(strength: float, reward: float, config: MemoryConfig) -> float:
 # secrets_of_many_kinds`); linear, 0.2 s a megabyte.
 
 # What is looked for where a word of the first column stands in the text; the named part is cut out.
-_ONE_TIME = (r"(?i:(?:one-time|log-?in|verification|2fa|security|sms|mfa|otp)\scode|(?<=your\s)code"
-             r"|(?:bestätigungs|einmal|sicherheits)code|code de (?:vérification|sécurité)"
-             r"|код (?:подтверждения|входа)|código de (?:verificación|seguridad))")
+_ONE_TIME = (
+    r"(?i:(?:one-time|log-?in|verification|2fa|security|sms|mfa|otp|alarm|door|gate|entry)\scode"
+    r"|(?<=your\s)code|(?:bestätigungs|einmal|sicherheits|zugangs|alarm|tür)code|(?:code|c[oó]digo"
+    r"|код) (?:for |of |to |für |vom |zum |zur |del? |от )?(?:the |die |den |la |l['’])?(?:alarm"
+    r"|gate|(?:front |back |garage )?door|safe|lock|tür|tresor|сейфа|домофона|двери|сигнализ"
+    r"|подтверж|входа|puerta|caja|porte|coffre|vérif|sécur|verif|segur)[\w-]{0,12}(?: fuerte)?)")
+_PASSWORD = (r"(?i:pass(?:word|phrase|code)|(?:api|access|secret)[ -](?:key|token)|pin|passwort"
+             r"|kennwort|парол\w|contraseña|clave|mot de passe)")
+_MIXED = r"(?=[^\s'\"]{0,64}\d)(?=[^\s'\"]{0,64}[^\W\d_])"   # a digit and a letter
+_NEW = rf"['\"`]?(?P<password>{_MIXED}[^\s'\"`,;()<>$]{{5,63}}[^\s'\"`,;()<>$.])"
+_ENTRY = r"(?<=\n)[ \t]{1,40}(?!kind|type|user|name|login|host)[\w.-]{1,80}: ['\"]?"     # of YAML
 _SECRETS = tuple((signs.split(), Regex(pattern, re.S)) for signs, pattern in (
     ("-----begin",
      r"(?P<private_key>-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?=[\s\\]).*?"
@@ -1576,11 +1584,46 @@ _SECRETS = tuple((signs.split(), Regex(pattern, re.S)) for signs, pattern in (
     ("://",
      r"://[^\s/:@]{0,64}:(?P<url_password>(?![<${%\[*]|(?:pass|passwd|password|pw|secret|token)@)"
      r"[^\s/]{3,256})(?=@)"),
-    ("curl mysql sshpass docker twine auth= (auth",
-     r"\b(?:curl [^\n|]{0,60}?(?:-u ?['\"]?[^\s:'\"]{1,60}:|(?:-b|--cookie) ?['\"]?[\w.-]{1,40}=)"
-     r"|mysql\w{0,6} [^\n|]{0,60}?-p['\"]?|(?:sshpass|docker login|twine) [^\n|]{0,60}?-p ?['\"]?"
+    ("-u --user --proxy-user", r"\b(?:curl|wget|https?) (?:[^\s|]{1,60} ){0,6}?"
+     r"(?:-u|--(?:proxy-)?user)[ =]?['\"]?[^\s:'\"]{1,60}:"
+     r"(?P<login>(?!(?i:pass\w{0,6}|token|secret|pw|[x*.]{1,20})(?:['\"\s]|\Z))"
+     r"[^\s'\"$<{%]{4,256})"),
+    ("curl mysql sshpass login twine redis-cli auth= (auth",
+     r"\b(?:curl [^\n|]{0,60}?(?:-b|--cookie) ?['\"]?[\w.-]{1,40}=|vault login "
+     r"|mysql\w{0,6} [^\n|]{0,60}?-p['\"]?|redis-cli [^\n|]{0,60}?-a ?['\"]?"
+     r"|(?:sshpass|\w{2,12} login|twine) [^\n|]{0,60}?-p ?['\"]?"
      r"|auth ?= ?\(['\"][^\s'\"]{1,60}['\"], ?['\"])"
      r"(?P<login>(?=[^\s'\"]{0,64}\d)[^\s'\"$<]{6,256})"),
+    ("sudo", r"\becho ['\"]?(?P<login>[^\s'\"$<{]{4,64})['\"]?\s?\|\s?sudo -S"),
+    ("oracle: sqlplus", r"(?:oracle:\w{2,8}:|sqlplus (?:-\w{1,9} ){0,2})[\w.-]{1,60}/"
+     r"(?P<login>[^\s/@'\"$<{]{3,64})(?=@)"),
+    ("machine default", r"\b(?:machine\s{1,9}(?:[\w-]{1,60}[.:]\S{1,99}|localhost)|default)\s{1,9}"
+     r"login\s{1,9}\S{1,99}\s{1,9}password\s{1,9}(?P<login>[^\s'\"$<{]{4,256})"),
+    ("pgpass :5432:", r"(?<![^\s'\"`])[\w.*-]{1,80}:(?:\d{2,5}|\*):[\w*-]{1,60}:[\w.*-]{1,60}:"
+     r"(?P<login>[^\s'\"`$<{]{4,256})"),
+    (":_auth :_password", r":_(?:auth|authToken|password) ?= ?(?P<login>[^\s'\"$<{]{8,256})"),
+    ("stringdata:", rf"{_ENTRY}(?P<k8s_secret>{_MIXED}[^\s'\"$<{{]{{6,4000}})"),
+    ("kind: secret", rf"{_ENTRY}(?P<k8s_secret>"
+     r"(?=[a-z\d+/]{0,999}[A-Z])(?:[A-Za-z\d+/]{4}){2,9999}+"
+     r"(?:[A-Za-z\d+/]{2}==|[A-Za-z\d+/]{3}=)?)(?![^\s'\"])"),
+    ("value", r"(?i:(?:key|name)['\"]?\s?[=:]\s{0,3}['\"]?[\w.:-]{0,40}"
+     r"(?:key|secret|token|passw\w{2,4}|pwd)['\"]?[\s,]{1,40}['\"]?value['\"]?\s?[=:]\s{0,3}['\"]?)"
+     rf"(?P<password>{_MIXED}[^\s'\"$<{{%]{{6,256}})"),
+    ("card karte карт tarjeta carte", r"(?i:card|karte|карт\w{0,2}|tarjeta|carte)\b[^\d\n]{0,24}"
+     r"(?P<card>[2-6]\d{3}(?:[ -]?\d{4}){2}[ -]?\d{2,4})(?!\d)"),
+    ("passphrase passe фраз", r"(?i:passphrase|phrase de passe|парольн\w{2} фраз\w)\b[^\n:=]{0,40}"
+     r"(?:[:=]|\s(?:is|est)\s)\s?['\"]?(?P<passphrase>(?:(?!(?:the|and|for|are|you|must|at|in|is|to"
+     r"|of|a|an|see|not|it|with|from)\b)[a-zа-я]{2,12}[ -]){3,11}[a-zа-я]{2,12})"
+     r"(?=\s{0,3}(?:[.,;'\"\n]|\Z))"),
+    ("pass kennwort key token pin парол contraseña clave mot",
+     rf"(?<![^\s'\"`(])(?P<password>{_MIXED}[^\s'\"`,;:()<>$]{{6,64}})['\"`]? (?i:is|was|as|ist"
+     r"|als|es|como|est|comme|[—–-](?: это)?|это)(?: (?:the|my|our|his|her|das|die|mein|dein|unser"
+     r"|la|el|mi|tu|le|mon|ma|мой|наш|[\w-]{1,20}['’]s))(?: (?!\w*(?:ed|ing)\b)[\w-]{2,12})? "
+     rf"{_PASSWORD}(?=\s{{0,3}}(?:[.,;!)\n]|\Z|(?:for|to|of|on|at|here|für|de|от)\b))"),
+    ("chang reset rotate смени измени поменя cambi",
+     r"\b(?i:chang|reset|rotate|смени|измени|поменя|cambi)\w{0,6} (?:[\w'’-]{1,15} ){0,3}?"
+     rf"{_PASSWORD}(?: [\w'’-]{{1,15}}){{0,3}}? (?:to|на|a|en) {_NEW}"),
+    ("passwort kennwort", rf"(?:Passwort|Kennwort)(?: [\w'’-]{{1,15}}){{0,3}}? auf {_NEW}"),
     ("u: u= user: user= -u --user zip",
      r"(?:(?i:\bu(?:ser)?\s?[:=]\s?[\w.@+-]{1,60}[\s,;/]{1,4}p\s?[:=]\s?)"
      r"|(?:\s-u|--user(?:name)?)[ =]?[\w.@-]{1,60} [^\n|]{0,24}?(?<![\w-])-p(?!ass) ?['\"]?"
@@ -1612,7 +1655,10 @@ _MASKED = Regex("[\n\xad\u200b-\u200d\u2060\ufeff\uff01-\uff5e]")
 _BARE = {**dict.fromkeys(map(ord, "\xad\u200b\u200c\u200d\u2060\ufeff")),
          **{c: c - 0xfee0 for c in range(0xff01, 0xff5f)}}
 _KEYLIKE = Regex("[A-Za-z0-9_.:/-]{15}")    # no key is shorter
-_KEY = Regex("(?<![A-Za-z0-9])(?:" + "|".join(f"(?P<{kind}>{shape})" for kind, shape in {
+# Words joined to the name of a file or branch, maybe with a hash behind: npm-audit-of-may-b9554d9c.
+_NO_SLUG = (r"(?![a-z]{2,}+(?:-(?:[a-z]{1,12}+|v?\d{1,4}+)){2,}(?:-(?=[a-z]*\d)[0-9a-f]{7,12})?"
+         r"(?![A-Za-z0-9_-]))")
+_KEY = Regex(f"(?<![A-Za-z0-9]){_NO_SLUG}(?:" + "|".join(f"(?P<{kind}>{shape})" for kind, shape in {
     "aws_key": "(?:AKIA|ASIA)[0-9A-Z]{16}(?![0-9A-Za-z])",
     "github_token": "gh[pousr]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9_]{50,255}",
     "gitlab_token": r"gl[a-z]{2,5}-(?=[A-Za-z_-]{0,20}+\d)[A-Za-z0-9_-]{20,255}",
@@ -1633,7 +1679,7 @@ _KEY = Regex("(?<![A-Za-z0-9])(?:" + "|".join(f"(?P<{kind}>{shape})" for kind, s
 _VALUE = (
     r"[a-zа-яё\d_-]{0,24}+(?:[ \t]\(?[\w.'-]{1,20}+\)?){0,4}?(?:[\\'\"*`\]]{0,8}(?:"
     r"(?P<said>\s{0,3}(?:=>|[:=：＝—]|>(?=[^\s<]{4,99}</))\s{0,3})"
-    r"|(?P<is>[ \t](?:-|is|это|es)\s|['’]s\s|\s?[是为]\s?)"
+    r"|(?P<is>[ \t](?:-|is|was|это|es)\s|['’]s\s|\s?[是为]\s?)"
     r"|(?P<ist>[ \t](?:ist|lautet|est|è|é|är|jest)\s|\s?[は는은]\s?))\*{0,2}\s?"
     r"(?:!!str\s{1,3})?\\{0,8}['\"`]?"
     r"|\s{1,3}(?=\S{0,64}\d)(?=\S{8}))"
@@ -1644,24 +1690,29 @@ _KEYS = "|".join(f"(?<={name}{parted}key)" for parted in ("", "[ _-]") for name 
     "api app access account private encryption signing master session shared").split())
 # The labels begin with few letters, and those of other languages are apart: the rest is passed fast
 _LABELLED = tuple((signs.split(","), Regex(f"(?P<label>{labels}){_VALUE}")) for signs, labels in (
-    ('pass,pwd,secret,key,?sig,&sig,credential,"auth,_auth,-auth,cookie,token,pin:,pin is,pin code,'
+    ('pass,pwd,secret,key,?sig,&sig,credential,"auth,_auth,-auth,cookie,token,pin:,pin ,'
      "psk,pw",
-     r"password|passwd|passphrase|passcode|_pass|-pass|&pass|\?pass|pwd|\?s(?:ecret|ig)"
-     rf"|&s(?:ecret|ig)|secret|credential|\"auth|_auth|-auth|token|key(?:{_KEYS})"
+     r"(?:export|setx?|env:?)(?<!\w\w\wset)(?<!\wenv) ?\w{1,40}"
+     rf"(?:token|secret|auth|passw\w{{2,4}}|pwd|key(?:{_KEYS}))(?=[ =])|password|passwd|passphrase"
+     r"|passcode|_pass|-pass|[?&](?:pass|s(?:ecret|ig)|(?:access_?|auth_?)?token|api_?key)|pwd"
+     rf"|key(?<=[?&]key)|secret|credential|\"auth|_auth|-auth|token|key(?:{_KEYS})"
      r"|cookie(?:['\"]?\s?[:=]\s?['\"]?[\w.-]{1,40}(?==))?"
      r"|p(?:ass|w|sk|in)(?<!\wpass)(?<!\wpw)(?<!\wpsk)(?<!\wpin)(?![\w-])"),
     ("passwort,kennwort,пин,парол,contrase,clave,密码,密碼,口令,ключ,секрет,токен,密钥,令牌,senha,"
      "mot de passe,mdp,parola,hasł,şifre,wachtwoord,lösenord,пасс,код доступа,パスワード,暗証番号,"
-     "비밀번호,recovery code",
+     "비밀번호,recovery code,schlüssel,geheimzahl,clé ,cle ,phrase secr,code secr",
      r"passwort|kennwort|пин-?код|парол[а-я]{1,2}|contrase[ñn]a|mi clave|tu clave|su clave"
      r"|clave (?:del?|para|wifi)\b|密码|密碼|口令|ключ(?!ев)|секрет|токен|clave|密钥|令牌|senha"
      r"|mot de passe|mdp(?<!\wmdp)|parola|hasł[oa]|şifre|wachtwoord|lösenord|recovery code"
+     r"|schlüssel|geheimzahl|cl[ée] (?:api|d['’]api|d['’]accès|secrète)|phrase secrète|code secret"
      r"|пасс(?<!\wпасс)(?!\w)|пин(?<!\wпин)(?!\w)|код доступа|パスワード|暗証番号|비밀번호")))
 _TOLD_BY = {"auth", "密", "令", *(sign for signs, _ in (*_LABELLED, *_SECRETS) for sign in signs)}
 _HINTS = [sign for sign in _TOLD_BY if not any(less in sign for less in _TOLD_BY - {sign})]
 _ASCII_HINTS = [*filter(str.isascii, _HINTS)]
-_OF_PASSWORDS = ("pass", "_pass", "-pass", "pwd", "kenn", "пин-", "пинк", "парол", "contras",
-                 "mi ", "tu ", "su ", "clave ", "密码", "密碼", "口令", "?", "&")
+_MINE = ("my ", "mein ", "мой ", "mi ", "mon ")     # before a label
+_IN_SHELL = ("export", "set", "env")
+_OF_PASSWORDS = (*_IN_SHELL, "pass", "_pass", "-pass", "pwd", "kenn", "пин-", "пинк", "парол",
+                 "contras", "mi ", "tu ", "su ", "clave ", "密码", "密碼", "口令", "?", "&")
 _PINS = ("pin", "пин", "暗証", "код", "recovery")
 _MAYBE_PASSWORDS = (
     *_PINS, *"pass pw psk пасс senha mot mdp parola hasł şifre wacht lös パス 비밀".split())
@@ -1739,7 +1790,22 @@ sicherheitsrichtlinie* sicherheitsregel* | SC sicherheitspruf* | sO systemanweis
 beschrankung* einschrankung* filtre* | C freigabe* bestatigung* genehmigung* zustimmung* prufung*
 autorisation* | X passwort* schlussel zugangsdaten passe cles | D uneingeschrankt* unzensiert* | z
 wie comme | U nutzer* benutzer* utilisateur* l'utilisateur* | f oben obig* precede | A assistent*
-modele
+modele | p deine deinen dein tes vos твои свои tus раньше ранее bisher fruher avant | q whatever |
+y dir te toi vous тебе тебя | ym musst sollst dois devez | T gave given dieron dijeron gesagt
+gegeben mentions mentioned asks asked fragt fragst erwahnt parle demande mentionne menciona
+упоминает спросит | V merke merk retiens retenez souviens | 4 recommend* empfehl* empfiehl*
+recomiend* recomend* советуй* советова* рекомендуй* рекомендова* promote trust vertraue доверяй
+confia confiez | E approves pays deletes executes transfers call calls invoke llama rufe rufst
+appelle appelez вызови удали elimina borra ejecuta | Q void null ungultig* недействительн* nul nulle
+nulles invalid* hinfallig | 8 disabled deactivated lifted suspended aufgehoben deaktiviert*
+ausgeschaltet отключен* снят сняты desactivad* suspendid* desactive desactives levee levees suspendus
+| J nachricht* mensaje* | r verwalter* administrador* | = sind ist sont sera son estan es sind | Y
+apply applies gelten gilt s'applique* aplica* | l authorise authorize authorised autoriza autorise*
+erlaube разрешаю | § secretly heimlich* тайно тайком незаметно secretement secretamente | 4 recommand* | N niemand niemandem никому personne nadie | 7 context quoted
+untrusted recalled retrieved zitierte* цитат* цитируем* citado* citados citees | 9 end ends ended
+endet ende конец fin termina* закончил* | 6 new neue nouvelles nuevas новые real true | b follows
+folgt folgen suivent следует | W telling mentioning
+avisar dire sagen | K skips bypasses | ¶ read reads reading liest lees lisez прочитаешь
 """
 # "«" stands where a clause begins, "»" where "do not" may, "#" for the verb that ignores, "¤" for
 # "without limits", "†" for "the agent may", "◊" for the end of a clause; ~n for n words at most.
@@ -1750,35 +1816,46 @@ override #j?%{0,4}[psSUA]%{0,3}[OP] #k?q%{0,4}O(?!>(?!k?[USps])) «[IK][kq>]{0,3
  »N=?[Bb][kq>]{0,2}(?:O[k>]{0,2}U|p%{0,2}O) (?:«|&)[=3]?N=?b[kqp>]{0,3}(?:s[PJR]|[PJR]>k?s)
  (?:«|&)3N[kp]{2,3}s[PJR]
  «B?I[>k]{0,2}q[kq>,=J]{0,4}[fp](?=[kJ]{0,2}(?:◊)) «I[>k]{0,2}J?[fp](?=[/&]|$)
- «BNk?[>k]{1,3}U(?=◊) «bN[kq>]{0,2}[OR]>?k?[sU](?=◊) »NBk?[>k]{0,3}U(?=◊)
+ «BNk?[>k]{1,3}U(?=◊) #k?q?Op «I[q,k]{1,4}y=?T[xp]?(?=◊) «I[qk]{0,3}[OR][qkz,]{0,2}y=?T
+ q~4f=?Q(?=◊) [0T]p[sX]{0,2}[PO](?=◊) «bN[kq>]{0,2}[OR]>?k?[sU](?=◊) »NBk?[>k]{0,3}U(?=◊)
  «[kqp]{0,3}(?:[pq][OR]|[OR]p)[=H&]{0,2}(?:Q|Nx?Y)(?=◊)
-persona (?:y=?t|t[>,]{0,2}y|y=)~7(?:D|¤) y=[t>]{0,2}[vr]M «a~6(?:D|¤) «yHNq?L(?=◊)
+persona (?:y=?t|t[>,]{0,2}y|y=)~7(?:D|¤) y=[t>]{0,2}[vr]M «a~6(?:D|¤) «yHNq?L(?=◊) [yA]xwL(?=◊)
  y=(?:N&|&N)[kx]{0,3}A &Ny=[kx]{0,3}A
 role «[srv]I: «[sv][OPRx]?:[kt&=/]{0,3}(?:y=?[t&]?m|yHx?[OR]|k?Am|[IK]|px?[Og]) «A:~2I
+ «~2[srvU]J?[:,]~3[SCLR]{1,2}[>k]{0,2}S?[=H]?~2(?:8|Nn) [VJ]>k?A:~8(?:4|[KI][kqp>]{0,2}[SCRLO])
+fence (?:N|9[>k]{0,2})7G 7G9 «9>7?[7GP](?=◊) b=N[kq]?G «k?6O>k?Ab(?=◊)
+trigger [Tc]~8,~9(?:§|[>]X[^x]) U~4[Tc]~8,~9(?:w[0W]|&ok?[RO]) §[EeF!K] [EeF!]§ A¶k y=?¶k,~2[EeF!KZ]
 admin (?:«a~4|y=k?)r~12K~3[SCLRO]
 promotion V[kx>X,:]{0,5}z(?:(?=~7s)~7[OR]|(?=~7d)~7O) V~7[>k]p(?:s[OP]|P>s)
+ [Vt]~6(?:ym|y=m|k?Am?&?)~6[4] V~4UH{0,2}lq
 approval (?:«|†)[Ee]~10[wN][kq>]{0,2}(?:[Cc][kq>&Cc]{0,4}U|U[kq>]?C)
- (?:«|†)K[kq>]{0,2}(?:U[k>]?C|C[kq>]{0,3}U) «y?Nn{1,2}[kq>]?(?:C[kq>]{0,3}U|U[k>]?C)
+ (?:«|†)K[kq>]{0,2}(?:U[k>]?C|C[kq>]{0,3}U) [Vtd]~6k?Am?&?E~6w[kq]?[cC] Am[t&]?[Ee]~10w[kq>]{0,2}[cC](?=◊) «y?Nn{1,2}[kq>]?(?:C[kq>]{0,3}U|U[k>]?C)
  »NN?[kq>]?(?:[Cc][kq>]{0,2}C[kq>&]{0,3}U|c[kq>&]{0,3}U[kq>]{0,2}C)
-privilege «k?A[H=]{1,3}~2(?:rh|h~2r|r(?=◊))(?!>[^q]) «k?A(?:m|=l>)(?:K~1SC(?!>)|a~2r)
+privilege «k?A[H=]{1,3}~2(?:rh|h~2r|r(?=◊))(?!>[^q]) «k?A(?:m|=l>)(?:K~1SC(?!>)|a~2r) Hyr ly>K[kq]{0,2}C
+ S[LRC]=?NY>k?[UypA]
 exfiltration «e[^Cc]{0,6}(?<!u)(?<!u\$)X(?!x)[^c]{0,6}[>k]{1,2}@ (?<![Nj])e[^Cc]{0,4}pX~4[>k]{1,2}@
  «e[kp]{0,2}q[kp]?G~3[>k]{1,2}@ «>?t~6U~10e~3[>k]{1,2}@
  (?:e|«Z)~4(?<!u)\$(?!u)~6[>k]@ (?<!u)\$(?!u)~2&!?ek?[>k]{1,2}@ F~8\$~3@ \$~3F~8@
+ e~4(?<!u)[$X]~9(?:w[0W]|[&,]x?N{1,2}[=kq]?[0W]) E~5[>][kp]qk?G «Zqx?X~4[>]q
  5[^j]{0,3}\$\$>?@ 5k?x?X[>k]{1,2}@
 concealment »N[Nk=]{0,2}(?:W|0(?=[kq>]*>))(?:q[>k]{0,2})?[>k]{0,3}U(?=◊|[>k&q])
  «[0W][k>]{0,2}UNq »NWNq[k>]{0,3}U(?=◊) «WN[k>]{0,3}U(?=◊) «o[k>]{1,3}U «2Vk{0,2}X1k?U «2Vk1k?U
 """
-_TELLING = frozenset("IKBbDLSrW0CcVsvQYoA@")  # no rule holds where all of these are missing
+_TELLING = frozenset("IKBbDLSrW0CcVsvQYoAX@47§")  # no rule holds where all of these are missing
 _MARK = r"[^\]\n]{0,30}\]\s{0,9}"
 _TRUST = rf"\[(?:verif|trust|approv|провер|подтвер|довер|confia){_MARK}"
 _FROM = rf"\[(?:source|origin|from|источник|fuente|origen)\s?[:=]{_MARK}"
 _FORGED = Regex(r"(?=[<[忽无忘指])(?:" + "|".join(f"(?P<{name}>{pattern})" for name, pattern in {
-    "role": r"<\|?(?:im_start|im_end|system|endoftext)\|?>|\[/?inst\]|<</?sys>>",
+    "role": r"<\|?(?:im_start|im_end|system|endoftext)\|?>|<\|\w{3,30}\|>|\[/?inst\]|<</?sys>>",
     "tool": r"<(?:(?:tool_call|function_call|tool_use)s?\b[^<>\n]{0,80}>\s{0,9}[{<]"
             r"|[\w:]{0,9}invoke name=)",
     "persistence": r"\[(?=[\w :-]{0,30}(?:memory|system|core))(?=[\w :-]{0,30}(?:persist|overrid))"
                    r"[\w :-]{6,40}\][ \t]*\S"
                    r"|(?:\[\w{0,12}_memory\s{0,3}=[^\]\n]{1,400}\]\s{0,9}){2}",
+    "fence": r"(?<![^\n])</(?:real)?(?:memor(?:y|ies)|context|quoted\w{0,9}|untrusted\w{0,9}"
+             r"|tool_results?|system\w{0,9}|user_?\w{0,9})>\s{0,9}\w",
+    "exfiltration": r"(?<=!)\[[^\]\n]{0,99}\]\(https?://[^\s()]{1,300}[?&]\w{1,20}="
+                    r"(?:[{<$][^)\n]{1,99})?\)",
     "trust": f"{_TRUST}{_FROM}|{_FROM}{_TRUST}",
     "override": "(?:忽略|无视|忘记).{0,20}(?:指令|指示|规则)|指示.{0,12}(?:無視|忘れ)",
 }.items()) + ")")
@@ -1798,6 +1875,10 @@ _ESCAPE = Regex(rf"\\{{1,8}}(?:u({_HEX}{{4}})|U00({_HEX}{{6}})|u\{{({_HEX}{{1,6}
 _LOOKS = str.maketrans("аеорсухіѕјԁһӏ", "aeopcyxisjdhl")
 _SPACED = Regex(r"(?<!\w)[^\W\d_](?:[ ._*-][^\W\d_]){2,}(?!\w)")
 _APART = Regex(r"[ ._*-][^\W\d_][ ._*-]")     # without it, none are
+# Two words with figures for letters; and what may be a sentence in base64.
+_LEET = Regex(r"(?:\b(?=[0-9@$]{0,9}[a-z])(?=[a-z]{0,9}[0-9@$])[a-z0-9@$]{3,20}\b\W{1,3}){2}")
+_LEET_LETTERS = str.maketrans("013457@$", "oieastas")
+_BASE64 = Regex(r"(?:[A-Za-z0-9+/]{4}){5,}(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
 # Overrides of direction, tags but those of flags, bits smuggled in signs of no width.
 _HIDDEN = Regex("[\u202d\u202e]|(?<![\U0001f3f4\U000e0020-\U000e007f])[\U000e0000-\U000e007f]"
                 "|[\u200b-\u200d\u2060-\u2064\ufe00-\ufe0f\ufeff\U000e0100-\U000e01ef]{4}"
@@ -1889,20 +1970,22 @@ def _looks_secret(match: re.Match[str], value: str) -> bool:
         return bool(key)
     signs = re.sub(r"[\W_]", "", value)
     mixed = re.search(r"\d", signs) and re.search(r"[^\W\d_]", signs)
-    told, label = match["said"] or match["is"], match["label"]
+    label, near = match["label"], match.start("value") - match.end("label") < 4
+    told = match["said"] or match["is"] or near and label.startswith(_IN_SHELL)
     named = label.startswith(_OF_PASSWORDS) and label != "pass"
     maybe, stated = named or label.startswith(_MAYBE_PASSWORDS), told or match["ist"]
     if maybe and mixed and stated:
         return len(value) > 5 and (named or not _MEASURE.match(value))
-    if maybe and mixed and match.start("value") - match.end("label") < 4 and _STRONG.match(value):
+    if maybe and mixed and near and (low.endswith(_MINE, 0, match.start()) or _STRONG.match(value)):
         return True
     if stated and label.startswith(_PINS):
         return signs.isdigit() and len(value) > 3
-    if not (told and named):
+    if not (told and named) or label.endswith(("token", "key", "auth")):
         if told and _RANDOM.match(value):
             return True
         runs = len(re.findall(r"\d+|[a-zа-я]+|[A-ZА-Я]+", signs))  # fewer where names are made up
-        return bool(mixed) and len(value) > (9 if told or named else 15) and runs > 0.3 * len(signs)
+        least = 9 if told or named or near and value.isalnum() else 15
+        return bool(mixed) and len(value) > least and runs > 0.3 * len(signs)
     return _stands_alone(match, value, signs)
 
 
@@ -2007,6 +2090,16 @@ def _planted(readings: Sequence[str]) -> str:
     return next((str(match.lastgroup) for match in found if match), "")
 
 
+def _decoded(text: str) -> str:
+    """The sentences that stand in a text in base64, or "".  O(length)."""
+    from binascii import Error, a2b_base64
+    found = list[str]()
+    for match in _BASE64.finditer(text):
+        with suppress(Error, UnicodeDecodeError):
+            found.append(a2b_base64(match[0]).decode())
+    return "\n".join(one for one in found if " " in one)
+
+
 def suspicion(text: str) -> str:
     """Why a text is quarantined ("directive", "hidden characters"), or "" where it is not.
 
@@ -2015,7 +2108,12 @@ def suspicion(text: str) -> str:
     """
     if not text.isascii() and _UNSEEN.search(text) and _HIDDEN.search(text):
         return "hidden characters"
-    readings = [*map(_unmasked, dict.fromkeys((text, unescaped(text))))]    # "\never" is both
+    plain = unescaped(text)
+    readings = [*map(_unmasked, dict.fromkeys((text, plain)))]      # "\never" is both
+    if _BASE64.search(plain) and (told := _decoded(plain)):
+        readings.append(_unmasked(told))
+    if _LEET.search(readings[-1]):
+        readings.append(readings[-1].translate(_LEET_LETTERS))
     kind = _planted(readings) and _planted([_QUOTED.sub(" ", plain) for plain in readings])
     return f"directive-shaped text ({kind})" if kind else ""
 
@@ -2582,7 +2680,9 @@ def same_subject(new: str, old: str) -> bool:
         return True
     later, earlier = map(facts, (new, old))
     if later.gone or earlier.gone:
-        return replaces(later, earlier) or replaces(earlier, later)
+        return replaces(later, earlier) or replaces(earlier, later) or (
+            later.gone <= earlier.units and any(    # "from Helm 2 to Helm 3"
+                later.words.count(word) > 1 for word in later.gone if not word.isdigit()))
     mine, yours = ({_AXES.get(word, word) for word in facts(text.split(": ", said)[-1]).units}
                    - _CHOOSING - {"", "-"} for text, said in zip((new, old), own, strict=True))
     return 2 * len(mine & yours) >= (min(len(mine), len(yours)) or 1)
@@ -5247,8 +5347,15 @@ def neighbours(brain: _Brain, draft: Draft, scope: int) -> list[Neighbour]:
     return near
 
 
-_known_facts = lru_cache(maxsize=4_096)(facts)
+_facts_of_short, _facts_of_long = (lru_cache(size)(facts) for size in (512, 8))
 LONG_TEXT = 20_000  # characters from which only equal texts are the same
+
+
+def _known_facts(text: str) -> Facts:
+    """The facts of a text that may be compared again soon; 50 bytes a character."""
+    return (_facts_of_short if len(text) < 2_000 else _facts_of_long)(text)
+
+
 _ORDER = {"same": 0, "contradiction": 1, "update": 1, "similar": 2, "different": 3}
 
 
@@ -10703,15 +10810,31 @@ def capture(brain: _Brain, session: str, drafts: Sequence[Draft], again: bool = 
     return told
 
 
+# What a question about one thing says beside it: "What's our mascot", "Who is Bertha?", "Mascot?".
+_ASKING_WORDS = frozenset("""what who where when which qué que quién quien cuál dónde donde cuándo
+wer wo was wann wie что кто где когда qui où quel quelle""".split())
+_ASKED_WITH = _ASKING_WORDS.union("""s is are were the our my a an es son está el la los las
+nuestro nuestra ist sind war der die das unser unsere такая такой такое у нас наш наша
+наше est le notre""".split())
+
+
+def _asked_of(prompt: str) -> str:
+    """The one thing that a question is about, in small letters; "" where it asks for more."""
+    *before, thing = re.findall(r"[\w.-]*\w", prompt[:200].lower()) or [""]
+    asks = "?" in prompt or before and before[0] in _ASKING_WORDS
+    return thing if asks and len(prompt) <= 200 and _ASKED_WITH.issuperset(before) else ""
+
+
 def _prompted(brain: _Brain, prompt: str, scope: str) -> list[tuple[sqlite3.Row, float]]:
     """The trusted traces that a prompt is likely about, with their confidence, best first."""
     store, config, kept = brain.store, brain.config, list[tuple[sqlite3.Row, float]]()
     prompt = prompt if len(prompt) <= 3_000 else f"{prompt[:2_000]}\n{prompt[-1_000:]}"
-    parts = [set(content(part)) for part in sentences(prompt)]
-    if max(map(len, parts), default=0) < 2:
+    asked, thing = prompt.rstrip().endswith(("?", "\uff1f")), _asked_of(prompt)
+    parts = [set(content(part)) for part in sentences(thing or prompt)]
+    if max(map(len, parts), default=0) < 2 - bool(thing):
         return []
     for focus in (False, True):
-        work = _Recall(brain, prompt, store.visible(scope, False), focus=focus)
+        work = _Recall(brain, thing or prompt, store.visible(scope, False), focus=focus)
         for hit in work.hits(5)[:5]:
             row = hit.row
             if hit.known < config.hook_below or hit.again or row["quarantined"]:
@@ -10721,7 +10844,10 @@ def _prompted(brain: _Brain, prompt: str, scope: str) -> list[tuple[sqlite3.Row,
             said = max(([own[word] for word in part if word in own] for part in parts), key=sum)
             whole = nlargest(10, (rarity(work._pointers(unit_of(word)) // POINTERS_PER_HOLDER,
                                          work.total) for word in set(content(row["text"][:2_000]))))
-            if len(said) >= 2 and sum(said) >= config.hook_share * sum(whole):
+            answers = (asked or thing) and hit.confidence >= 0.5 and (
+                sum(said) > 0.99 * sum(work.weights.values()))  # has all that a question asks for
+            if (len(said) >= 2 and (answers or sum(said) >= config.hook_share * sum(whole))
+                    or answers and thing in as_written(row["text"]).split()):
                 kept.append((row, hit.confidence))
         if kept or not work.focusable:
             break
@@ -11209,6 +11335,7 @@ IMPORT_BYTES, WHOLE_BYTES, LINE_BYTES = 1 << 31, 1 << 26, 1 << 23   # of JSONL, 
 IMPORT_FILES, NOTES_AT_ONCE = 20_000, 200   # of a folder; in a transaction
 FLAWS_TOLD = 1_000                  # rows that hold no note, each with its place and reason
 PASSAGE, ALIKE_TRIED = 1_200, 50    # characters of a file's passage, about; old ones it may change
+APART = 2_000, 1_000    # items of a file that are notes each, and characters that allow one more
 FENCE = ("<!-- BEGIN realmemory", "<!-- END realmemory")    # what is ours in files of others
 _WRONG = (TypeError, ValueError, LookupError, AttributeError, OverflowError)
 _LISTED = ("results", "memories", "edges", "items", "semanticMemories", "proceduralMemories")
@@ -11425,10 +11552,16 @@ def _prose(source: Source, *tags: str, small: bool = True, marked: bool = True,
            rules: bool = False) -> Iterator[tuple[str, Any]]:
     """Passages with citations, but for signs alone ("```", "---"): episodes, or the facts and
     `rules` of instructions.  What basic-memory writes, "- [fact] text #tag (context)" and
-    "- relation [[Target]]", is taken apart."""
+    "- relation [[Target]]", is taken apart.  A log is read as prose is: of more `small` passages
+    than are APART none is a note."""
     front, body = source.front() if marked else ({}, source.text)
     title, common = front.get("title", ""), (*tags, *re.findall(r"[\w/-]+", front.get("tags", "")))
-    for first, last, above, text in passages(body, small=small, marked=marked):
+    parts, most = passages(body, small=small, marked=marked), APART[0] + len(body) // APART[1]
+    if small and len(few := [*islice(parts, most + 1)]) <= most:
+        parts = iter(few)
+    elif small:
+        parts = passages(body, marked=marked)
+    for first, last, above, text in parts:
         if not re.search(r"\w|[^\x00-\x7f]", text):
             continue
         own, about = common, dict[str, object]()
@@ -11637,13 +11770,19 @@ def _skipped(where: str, error: Exception) -> Verdict:
 
 
 def _notes_of(name: str, source: Source) -> Iterator[tuple[str, Any]]:
-    """(where, note) of a source in a format; an error for a row that holds none."""
-    row = FORMATS[name]
+    """(where, note) of a source in a format; an error for a row that holds none.  Raises
+    InvalidInput where none of the first FLAWS_TOLD rows does."""
+    row, flaws, held = FORMATS[name], 0, False
     for where, one in row.read(source):
         try:
-            yield from ((where, note) for note in (
-                row.notes(one) if row.notes and not isinstance(one, InvalidInput) else [one]))
+            for note in (row.notes(one) if row.notes and not isinstance(one, InvalidInput)
+                         else [one]):
+                held = True
+                yield where, note
         except _WRONG as error:
+            flaws += 1
+            _require(held or flaws < FLAWS_TOLD, f"{source.path!r}: {where}, and each one before, "
+                     f"holds no note in the format {name}; mend the file, or name its --format")
             yield where, error
 
 
@@ -12032,8 +12171,9 @@ def _write_claude(hippo: Hippocampus, scopes: Sequence[int], _: str, carried: se
     index, size = [f"{FENCE[0]} -->"], 0
     for row in hippo.store.rows(_SQL_STRONGEST, to_json(scopes)):
         words = re.findall(r"[a-z0-9]+", fold(row["text"][:200]))[:6]
-        slug = "-".join([f"realmemory-{row['id']:08}", *words])[:60] + (
-            f"-{row['uid'] % 16**8:08x}")
+        slug, bare = ("-".join([f"realmemory-{row['id']:08}", *said])[:60] + (
+            f"-{row['uid'] % 16**8:08x}") for said in (words, ()))
+        slug = slug if clean(slug) == slug else bare    # else it would not be taken in again
         source = f"from {row['origin']}: " * (row["origin"] not in TRUSTED)
         if source and row["kind"] == "procedural":
             continue                    # a page makes no rule there, either
@@ -12792,7 +12932,10 @@ def block_span(source: str, what: str) -> tuple[int, int] | None:
     others = _other_tables(source)
     for match in _OWN_TABLES.finditer(source):
         # Comments before the next table are that one's; a line in a text of several is no table.
-        end = match.start() + len(re.sub(r"(\s*\n[ \t]*#[^\n]*|\s)+\Z", "", match[1]))
+        lines = match[1].split("\n")
+        while lines[-1].lstrip()[:1] in ("", "#"):
+            lines.pop()
+        end = match.start() + len("\n".join(lines).rstrip())
         with suppress(InvalidInput):
             if _other_tables(source[:match.start()] + source[end:]) == others:
                 return match.start(), end
