@@ -172,6 +172,10 @@ class StoreBusy(StoreError):
     """Another process kept the store locked for longer than was to be waited."""
 
 
+class StoreFull(StoreError):
+    """The disk is full, or failing."""
+
+
 class ReadOnly(StoreError):
     """The store, or its folder, can't be written."""
     code = "read_only"
@@ -3337,7 +3341,7 @@ _FAILURES: tuple[tuple[str, type[StoreError], str], ...] = (
     ("malformed|corrupt|decode|no such table|no such column|no such index|already exists",
      StoreDamaged, "it is damaged and was left as it is"),
     ("locked|busy", StoreBusy, "another process kept it locked; try again"),
-    ("full|I/O", StoreError,
+    ("full|I/O", StoreFull,
      "the disk is full or failing; nothing is half done: free space and try again"),
     ("no such module", StoreError, f"SQLite {sqlite3.sqlite_version} of this Python "
      f"({sys.executable}) has no FTS5, which it needs; take another Python"))
@@ -3361,6 +3365,7 @@ class Store:
         self._pid, self._lock = os.getpid(), RLock()
         self._inherited: list[sqlite3.Connection] = []
         self._file: tuple[int, ...] = ()    # of what is open, if anything
+        self.full: StoreFull | None = None  # for what it is open for reading only, until it isn't
         if not read_only and lost(self.folder) is None:
             self._make_file()
         with self._alone():     # which opens it
@@ -3372,8 +3377,8 @@ class Store:
         self._refuse_foreign()
         if not (os.access(self.path, os.W_OK) and os.access(self.folder, os.W_OK)):
             self.read_only = True
-        # The last is for a folder that can't hold a WAL's side files.
-        for mode in ("ro", "ro&immutable=1") if self.read_only else ("rw",):
+        # The last is for a folder, or a full disk, that can't hold a WAL's side files.
+        for mode in ("ro" if self.read_only else "rw", "ro&immutable=1"):
             self._con = sqlite3.connect(
                 f"{_file_url(self.path)}?mode={mode}", uri=True, timeout=self.timeout_s,
                 isolation_level=None, check_same_thread=False, cached_statements=256)
@@ -3382,10 +3387,17 @@ class Store:
                 return self._settle()
             except BaseException as error:
                 self._con.close()
-                self._file = ()
-                if mode != "ro" or not isinstance(self._named(error), ReadOnly):
-                    raise
+                self._file, named = (), self._named(error)
                 wal = f"{self.path}-wal"    # which an immutable database does not look at
+                if mode == "rw" and isinstance(named, StoreFull) and not _file_id(wal) and (
+                        _file_id(self.path)):
+                    self.read_only, self.full = True, named
+                    continue
+                if self.full:
+                    full, self.read_only, self.full = self.full, False, None
+                    raise full from error
+                if mode != "ro" or not isinstance(named, (ReadOnly, StoreFull)):
+                    raise
                 if _file_id(wal):
                     raise ReadOnly(f"{wal!r} holds writes that can only be read in a writable "
                                    "folder; copy the whole folder to one") from error
@@ -3400,7 +3412,8 @@ class Store:
             if not os.path.lexists(self.path):
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
         except FileExistsError:
-            raise StoreError(f"{self.folder!r} is a file; --path names a folder") from None
+            raise StoreError(f"{self.folder!r} is a file, or a link to nothing; --path names a folder"
+                             ) from None
         except OSError as error:
             raise ReadOnly(f"{self.path!r} can't be created ({error.strerror}); give another "
                            "--path or set REALMEMORY_HOME") from error
@@ -3544,9 +3557,11 @@ class Store:
         with self._lock:
             try:
                 now = _file_id(self.path)       # of another file, where a repair put one there
-                if self._file and now and self._file != now and not self._con.in_transaction:
+                if self._file and (self.full or now and self._file != now) and (
+                        not self._con.in_transaction):
                     self._con.close()
                     self._file = ()
+                    self.read_only, self.full = self.read_only and not self.full, None
                 if not self._file:      # also after an opening that failed
                     self._forget_cache()
                     self._open()
@@ -3594,8 +3609,9 @@ class Store:
         """One write transaction: all of it or none; `timeout_s` bounds the wait for the lock."""
         with self._alone():
             if self.read_only:
-                raise ReadOnly(f"{self.path!r} is open for reading only; open it without "
-                               f"read_only, or check the permissions of {self.folder!r}")
+                raise self.full or ReadOnly(
+                    f"{self.path!r} is open for reading only; open it without read_only, or check "
+                    f"the permissions of {self.folder!r}")
             with self._patient(timeout_s), self._transaction():
                 if self._file != _file_id(self.path):
                     raise StoreError(f"{self.path!r} was deleted, emptied or replaced while it was "

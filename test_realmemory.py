@@ -3450,6 +3450,37 @@ with Hippocampus.open(store) as hippo:
     sound(store).close()
 
 
+FULL = """
+import resource, sys
+sys.path.insert(0, sys.argv[1])
+import realmemory as rm
+limit = resource.setrlimit
+limit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))      # not a byte more on this disk
+asked = "What is the name of the lugger in the painting?"
+with rm.Hippocampus.open(sys.argv[2], read_only="brief" in sys.argv) as hippo:
+    for _ in range(2):
+        print(hippo.recall(asked).items[0].text, hippo.brief()[:12])
+        try:
+            hippo.remember("The ketch lies at pier four")
+        except rm.StoreError as error:
+            print(type(error).__name__)
+        limit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    print([item.text for item in hippo.recall("which pier does the ketch lie at?").items])
+"""
+
+
+@pytest.mark.parametrize("way, told", [("server", ["StoreFull"]), ("brief", ["ReadOnly"] * 2)])
+def test_on_a_full_disk_a_new_process_reads_and_writes_again_once_there_is_space(alone, way, told):
+    with Hippocampus.open(alone) as hippo:
+        put(hippo, "The lugger in the painting is called Petrel")
+    seen = ["The lugger in the painting is called Petrel <realmemory "] * 2
+    seen[1:1] = told[:1]
+    done = python(MODULE.parent, alone, way, code=FULL, flags=("-I",))
+    assert done.code == 0, done.err
+    assert done.out.splitlines() == [*seen, *told[1:], str(
+        ["The ketch lies at pier four"] if way == "server" else [])]
+
+
 def test_a_store_of_schema_1_is_indexed_anew_after_a_copy(alone):
     with Hippocampus.open(alone) as hippo:
         put(hippo, "The chart of the bay", "It hangs in the saloon", "Tide tables lie beside it",
