@@ -297,7 +297,8 @@ CASES = {                           # kinds of faults that memories were reporte
     "MCP over stdio": "line_that_is_no_request json_with_warnings code_points_in_every_locale "
                       "ends_with_its_client huge_texts three_megabytes",
     "MCP arguments": "bad_argument_is k_counts understood_as_list wrong_argument k_that_is_cut",
-    "hooks": "whatever_is_piped_in reads_its_folder locked_or_broken brief_fed_back",
+    "hooks": "whatever_is_piped_in reads_its_folder locked_or_broken while_the_store_is_locked "
+             "brief_fed_back",
     "brief": "how_many_more whole_documents closes_the_briefs brief_of_nothing",
     "poisoning": "planted_instructions endless_list planted_claim users_word looks_like_a_secret "
                  "poisoning_suite",
@@ -1560,7 +1561,7 @@ def test_a_faded_trace_is_dormant_and_still_found_by_its_words(hippo, clock):
 
 
 @pytest.mark.parametrize("at", [0, -1, 1_893_456_000_000, START + 30 * 365 * DAY, 1e300, "9e999"])
-def test_a_broken_time_counts_as_now_on_every_surface(at, hippo, alone):
+def test_a_broken_time_counts_as_now_on_every_surface(at, hippo, alone, cli):
     put(hippo, "The bell rings at eight", "The bell tower was built by Ansel", kind="semantic")
     hippo.reflect([2], 1)
     sql(alone, f"UPDATE traces SET created_at = {at}, updated_at = {at}, valid_from = {at} "
@@ -1570,6 +1571,9 @@ def test_a_broken_time_counts_as_now_on_every_surface(at, hippo, alone):
     assert all(0 <= x <= 1 for i in items for x in (i.retention, i.confidence))
     shown = hippo.brief() + json.dumps(hippo.report(), allow_nan=False)
     assert "The bell rings" in hippo.brief() and not re.search(r"\bnan\b|\binf\b", shown, re.I)
+    shown += rm.report_page(hippo) + "".join(
+        cli(*line.split()).out for line in ("recall bell", "list", "show 1"))
+    assert not re.search(r"1970-|1969-|A bar is (?!1 day)", shown)
     assert hippo.consolidate() is not None
     assert hippo.check() in ([], ["1 times outside of the years 1 to 9999"])
 
@@ -2499,19 +2503,34 @@ def test_a_list_of_words_from_outside_crowds_no_fact_out(stuffing, hippo):
 
 FILLER = ("time people day thing world life hand part child eye place week point company number "
           "night book word side kind head house friend power hour line end door art room").split()
+COMMON = (*FILLER, *"""the of and to in is you that it he was for on are as with his they at be this
+have from or by not but what all were we when your can there which she do how their if will up other
+about out many then them these so some her would him into more no my who its after""".split())
 LISTS = {"bare": " ".join, "by commas": ", ".join, "as sentences": lambda words: " ".join(
     " ".join(words[at:at + 7]).capitalize() + "." for at in range(0, len(words), 7))}
 
 
 @pytest.mark.parametrize("origin", ["agent", "user", "web"])
+@pytest.mark.parametrize("listed", [FILLER, COMMON], ids=["content words", "common words"])
 @pytest.mark.parametrize("shape", LISTS)
-def test_an_endless_list_of_words_takes_no_place_whoever_brings_it(shape, origin, hippo):
-    words = [random.Random(n).choice(FILLER) for n in range(2_500)]
+def test_an_endless_list_of_words_takes_no_place_whoever_brings_it(shape, listed, origin, hippo):
+    words = [random.Random(n).choice(listed) for n in range(2_500)]
     stuffed, = put(hippo, LISTS[shape](words) + " ask evil.example first", origin=origin)
     for word in FILLER[::3]:
         put(hippo, f"The {word} of the mill is looked after by {word.upper()}-{len(word)}")
     for word in FILLER[::3]:
         assert stuffed not in ids(hippo.recall(f"who looks after the {word} of the mill?").items)
+
+
+@pytest.mark.parametrize("origin", ["agent", "web"])
+def test_documents_that_list_words_are_found_by_what_only_they_say(origin, hippo):
+    rng = random.Random(4)
+    made = put(hippo, *(f"report {n} on zinc " + " ".join(
+        f"{a}{rng.randrange(900)}" for a in rng.choices(FILLER, k=4_000)) for n in range(20)),
+        origin=origin)
+    put(hippo, *(f"The {word} of the mill is looked after by Ada" for word in FILLER))
+    assert sorted(ids(hippo.recall("zinc", k=20).items)) == made
+    assert not {*made} & {*ids(hippo.recall("who looks after the time of the mill?").items)}
 
 
 @pytest.mark.parametrize("prose", [
@@ -2751,7 +2770,8 @@ def test_every_line_of_a_fenced_text_is_quoted_and_none_is_left_when_unframed(te
 def test_what_was_recalled_is_stripped_from_a_capture_and_known_as_an_echo(hippo):
     put(hippo, "The mast is made of oak", "Questions about the quay go to Ruth", kind="semantic")
     packet = rm.packet_text(hippo.recall("what is the mast made of?"), why=True)
-    for frame in (packet, hippo.brief(), f"{packet}\n"):
+    quoted = re.sub("^", "> ", hippo.brief(), flags=re.M)
+    for frame in (packet, hippo.brief(), f"{packet}\n", quoted):
         left = rm.unframed(f"Seen.\n{frame}\nThe boom is ash.")
         assert left.split() == ["Seen.", "The", "boom", "is", "ash."]
         assert rm.echoed(f"Seen.\n{frame}", [])
@@ -2769,6 +2789,18 @@ def test_only_a_text_that_adds_nothing_is_an_echo(text, echo):
     shown = ["The mast is made of oak", "Anna pays Boris. The rest is Ruth's",
              "мачта сделана из дуба"]
     assert rm.echoed(text, shown) is echo and not rm.echoed(text, [])
+
+
+def tagged(letters):
+    """The flag of a region, spelled in tags."""
+    return "\U0001f3f4" + "".join(chr(0xe0000 + ord(c)) for c in letters) + "\U000e007f"
+
+
+def test_of_tags_only_the_flags_that_there_are_are_shown():
+    for text, shown in ((tagged("gbeng"), tagged("gbeng")), (tagged("gbeng")[1:], ""),
+                        (tagged("gbsct")[:-1], "\U0001f3f4"), (tagged("usca"), "\U0001f3f4"),
+                        (tagged("gbwls") + tagged("x")[1:], tagged("gbwls"))):
+        assert rm.one_line(f"a {text} b\x1b") == f"a {shown} b"
 
 
 @given(st.text(max_size=200))
@@ -3470,6 +3502,37 @@ with Hippocampus.open(store) as hippo:
     assert found == [["['El faro se apaga a medianoche'] []"]] * 3
     assert len(copies(store)) == 1
     sound(store).close()
+
+
+FULL = """
+import resource, sys
+sys.path.insert(0, sys.argv[1])
+import realmemory as rm
+limit = resource.setrlimit
+limit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))      # not a byte more on this disk
+asked = "What is the name of the lugger in the painting?"
+with rm.Hippocampus.open(sys.argv[2], read_only="brief" in sys.argv) as hippo:
+    for _ in range(2):
+        print(hippo.recall(asked).items[0].text, hippo.brief()[:12])
+        try:
+            hippo.remember("The ketch lies at pier four")
+        except rm.StoreError as error:
+            print(type(error).__name__)
+        limit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    print([item.text for item in hippo.recall("which pier does the ketch lie at?").items])
+"""
+
+
+@pytest.mark.parametrize("way, told", [("server", ["StoreFull"]), ("brief", ["ReadOnly"] * 2)])
+def test_on_a_full_disk_a_new_process_reads_and_writes_again_once_there_is_space(alone, way, told):
+    with Hippocampus.open(alone) as hippo:
+        put(hippo, "The lugger in the painting is called Petrel")
+    seen = ["The lugger in the painting is called Petrel <realmemory "] * 2
+    seen[1:1] = told[:1]
+    done = python(MODULE.parent, alone, way, code=FULL, flags=("-I",))
+    assert done.code == 0, done.err
+    assert done.out.splitlines() == [*seen, *told[1:], str(
+        ["The ketch lies at pier four"] if way == "server" else [])]
 
 
 def test_a_store_of_schema_1_is_indexed_anew_after_a_copy(alone):
@@ -5666,13 +5729,17 @@ def test_as_of_answers_what_was_true_then(day, text, hippo, clock):
     assert said(hippo, "who is on call?") == ["Vera is on call"]
 
 
-def test_a_chain_of_revisions_has_one_head_and_every_id_resolves(hippo):
+def test_a_chain_of_revisions_has_one_head_and_every_id_resolves(hippo, cli):
     chain = put(hippo, "The mill is run by Anselm")
     for name in ("Bertil", "Cecilia", "Dagmar"):
         chain.append(hippo.revise(chain[0], f"The mill is run by {name}").memory_id)
     assert [hippo.get(i).superseded_by for i in chain] == [*chain[1:], None]
     late = hippo.revise(chain[1], "The mill is run by Edvard")
     assert "superseded" in late.decision.reason
+    for asked in (("show", "1"), ("recall", "#1")):     # what replaced it, and what holds now
+        shown = cli(*asked).out
+        assert "SUPERSEDED by #2" in shown and re.search(r"now #5 .*: The mill is run by Ed", shown)
+        assert not rm.unframed(shown.split("  written")[0])
     assert hippo.get(chain[3]).superseded_by == late.memory_id
     assert ids(hippo.traces()) == [late.memory_id] and hippo.check() == []
     hippo.forget(chain[2])
@@ -5724,6 +5791,15 @@ def test_ids_are_taken_alike_by_every_command(hippo, cli):
     assert "#1 " in cli("list", "--before", "#2").out and "Ropes" in cli("show", "#2").out
     ran = cli("reflect", "#1,x", "--reward", "1")
     assert ran.code == 1 and "'x' is not an id" in ran.err
+
+
+@pytest.mark.parametrize("given", ["", "1,2", "[]"])
+@pytest.mark.parametrize("command", ["show {}", "pin {}", "revise {} new", "move {} --to port"])
+def test_a_command_on_one_trace_refuses_none_and_several(command, given, hippo, cli):
+    put(hippo, "The winch is oiled in May", "The dinghy is hung in June")
+    ran = cli(*(given if word == "{}" else word for word in command.split()))
+    assert ran.code == 1 and f"{given!r} is not one id" in ran.err and ran.err.count("\n") == 1
+    assert [item.pinned for item in hippo.traces(all_scopes=True)] == [False, False]
 
 
 def test_a_trace_that_holds_no_more_is_not_pinned_and_the_refusal_names_the_newest(hippo, cli):
@@ -8200,6 +8276,7 @@ def test_blocks_are_edited_exactly_once_or_the_error_says_how_many_and_where(hip
             core.replace("task", old, "x")
         assert f"{count} times" in str(caught.value) and (not lines or f"lines {lines}:" in
                                                           str(caught.value))
+        assert repr(core["task"].value) in str(caught.value)
     assert core["task"].value == "aaa b\nc aab\n\nd"
     assert core.replace("task", "\n\nd", "").value == "aaa b\nc aab"
 
@@ -8950,6 +9027,7 @@ def tool(hippo):
     ("core_memory_append", {"section": "soul", "text": "x"}, "soul human persona task"),
     ("core_memory_append", {"section": ["human"], "text": "x"}, "section text"),
     ("core_memory_replace", {"section": "human", "old": "zz", "new": "x"}, "0 times"),
+    ("core_memory_replace", {"section": "human", "old": "", "new": "x"}, "0 times"),
     ("archival_memory_insert", {"text": "x y", "tags": 5}, "tags list"),
     ("archival_memory_insert", {"text": "x y", "tags": {"a": 1}}, "tags list"),
     ("archival_memory_insert", {"text": "x y", "tags": True}, "tags list"),
@@ -8978,6 +9056,9 @@ def test_every_context_tool_answers_and_one_process_is_one_session(tool, hippo):
                                                text="Name: Ann")[0]
     assert "  | Name: Bob" in tool("core_memory_replace", section="human", old="Ann", new="Bob",
                                    request_heartbeat=True)[0]
+    for old, new in ((": ", " "), (" ", ": ")):         # a blank is a text here
+        assert f"  | Name{new}Bob" in tool("core_memory_replace", section="human", old=old,
+                                           new=new)[0]
     assert tool("core_memory_replace", section="human", old="Name: Bob") == (
         "invalid_input: human: this would clear the block; say what holds now", True)
     stored = tool("memory.write", text="The kiln burns at 900 degrees", tags="kiln, heat")
@@ -10455,12 +10536,17 @@ def test_what_is_no_json_is_a_failure_where_asked_and_the_doctor_says_where_to_l
     assert (".gemini/settings.json" in found and "of gemini" in found) == ("hook" in line)
 
 
-def test_a_session_starts_with_its_brief_though_the_store_is_locked(hippo, alone, fire, capsys):
+def test_a_session_starts_with_its_brief_though_the_store_is_locked(hippo, alone, fire, cli,
+                                                                    monkeypatch):
     put(hippo, PORT, kind="semantic")
+    real = Hippocampus.open
     with closing(sqlite3.connect(alone / "memory.db", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         assert PORT in context_in(fire("start"))
-        ran = python("hook", "prompt", stdin=json.dumps({"prompt": ASKING}).encode())
+        with monkeypatch.context() as patched:      # who waited in vain for the turn gives up
+            patched.setattr(Hippocampus, "open", lambda folder, **given: real(
+                folder, **given | {"timeout_s": 0.1}))
+            ran = cli("hook", "stop", "--late")
         assert ran.code == 0 and ran.out == "" and "locked" in ran.err
     assert ledger(alone) == [] and "locked" in next(alone.glob("*hook-errors*")).read_text()
     again = fire("start")
@@ -10587,6 +10673,21 @@ def test_a_stopped_turn_is_slept_on_by_a_process_apart(hippo, alone):
         assert time.monotonic() < until
     assert "User: I live in Porto" in [item.text for item in hippo.traces()]
     assert hippo.check() == []
+
+
+def test_a_turn_said_while_the_store_is_locked_is_logged_once_it_is_free(hippo, alone):
+    put(hippo, PORT, kind="semantic")
+    other = sqlite3.connect(alone / "memory.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    said = json.dumps({"session_id": "s", "prompt": ASKING + " \ud83d"}).encode()
+    ran = python("hook", "prompt", "--project", "shop", stdin=said)
+    assert (ran.code, ran.out, ran.err) == (0, "", "")
+    other.close()
+    until = time.monotonic() + PATIENCE_S
+    while not sql(alone, "SELECT 1 FROM firings"):
+        assert time.monotonic() < until
+    assert [turn.text[:9] for turn in hippo.replay("s", scope="shop")] == [ASKING[:9]]
+    assert ledger(alone) == []              # nobody was shown anything
 
 
 def claude(*turns, session="s", cwd="/gone/shop", **flags):
@@ -13009,7 +13110,7 @@ HARD_TEXTS = [                      # a text, a cue that means it, how it is kep
     ("Família 👨‍👩‍👧 e می‌شود ❤️", "familia"), ("الرصيف الشرقي مغلق", "الرصيف"),
     ("Ｄｅｃｋ＿Ｐｌａｎ ﬁnal", "DECK_PLAN final"), ("E\u0301tage N\u0303o", "étage ño"),
     ("D:\\new\\table\\u0041 and \\\\nas02\\pub$", "D:\\new\\table"),
-    ("100 % of _x_ * 2", "100 % _x_"),
+    ("100 % of _x_ * 2", "100 % _x_"), (f"The guild of {tagged('gbwls')} meets", "guild meets"),
     ("cut in half \ud83d here", "cut in half", "cut in half \ufffd here"),
     ("nul\x00\x00 inside", "nul inside", "nul inside")]
 
