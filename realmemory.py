@@ -1880,7 +1880,7 @@ _LOOKS = str.maketrans("аеорсухіѕјԁһӏ", "aeopcyxisjdhl")
 _SPACED = Regex(r"(?<!\w)[^\W\d_](?:[ ._*-][^\W\d_]){2,}(?!\w)")
 _APART = Regex(r"[ ._*-][^\W\d_][ ._*-]")     # without it, none are
 # Two words with figures for letters; and what may be a sentence in base64.
-_LEET = Regex(r"(?:\b(?=[0-9@$]{0,9}[a-z])(?=[a-z]{0,9}[0-9@$])[a-z0-9@$]{3,20}\b\W{1,3}){2}")
+_LEET = Regex(r"(?:[a-z][013457@$]{1,2}[a-z][^\n]{0,16}?){2}")
 _LEET_LETTERS = str.maketrans("013457@$", "oieastas")
 _BASE64 = Regex(r"(?:[A-Za-z0-9+/]{4}){5,}(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
 # Overrides of direction, tags but those of flags, bits smuggled in signs of no width.
@@ -2014,16 +2014,26 @@ def _vocabulary() -> tuple[dict[str, str], dict[str, list[str]]]:
 
 @lru_cache(1)
 def _rules() -> re.Pattern[str]:
-    """_RULES as one expression over a sentence's signs; the group that matched names the kind."""
-    text = re.sub(r"~(\d+)", r".{0,\1}", _RULES.strip().replace("\n ", " "))
-    for mark, meant in (
-            ("»", "(?:«|&|[Ay]m?)[=3]?"), ("«", "(?:^|[,:/]|(?<![Nj])!)[&t3]{0,3}"),
-            ("#", r"(?<![NjL])(?<!^>)(?<![/,]>)[IK]"), ("%", "[kqpsSUA>&,/]"), ("◊", "[,:/&]|$"),
-            ("†", "[Ay](?:m|=l>)"), ("¤", "[wN].{0,3}[LS](?!>)")):
-        text = text.replace(mark, meant)
-    text = re.sub(r">(?!1)", "[>1]", re.sub(r"(\[[^]]*>)", r"\g<1>1", text))   # "from" is one
-    return re.compile("|".join(
-        f"(?P<{name}>{'|'.join(rows)})" for name, *rows in map(str.split, text.split("\n"))))
+    """_RULES as one expression over a sentence's signs; the group that matched names the kind, but
+    for a figure.  Where a rule begins is looked at once for all that begin alike."""
+    def meant(text: str) -> str:
+        text = re.sub(r"~(\d+)", r".{0,\1}", text)
+        for mark, stands in (
+                ("»", "(?:«|&|[Ay]m?)[=3]?"), ("«", "(?:^|[,:/]|(?<![Nj])!)[&t3]{0,3}"),
+                ("#", r"(?<![NjL])(?<!^>)(?<![/,]>)[IK]"), ("%", "[kqpsSUA>&,/]"),
+                ("◊", "[,:/&]|$"),
+                ("†", "[Ay](?:m|=l>)"), ("¤", "[wN].{0,3}[LS](?!>)")):
+            text = text.replace(mark, stands)
+        return re.sub(r">(?!1)", "[>1]", re.sub(r"(\[[^]]*>)", r"\g<1>1", text))  # "from" is one
+
+    begins: dict[str, dict[str, list[str]]] = {"": {}, "«": {}, "»": {}, "#": {}}
+    for name, *rows in map(str.split, _RULES.strip().replace("\n ", " ").split("\n")):
+        for row in rows:
+            begin = row[0] if row[0] in begins else ""
+            begins[begin].setdefault(name, []).append(meant(row[len(begin):]))
+    return re.compile("|".join(meant(begin) + "(?:" + "|".join(
+        f"(?P<{name}{n}>{'|'.join(rows)})" for name, rows in kinds.items()) + ")"
+        for n, (begin, kinds) in enumerate(begins.items())))
 
 
 @lru_cache(1 << 12)
@@ -2088,7 +2098,7 @@ def _planted(readings: Sequence[str]) -> str:
     told = dict.fromkeys(part for row in rows if not _TELLING.isdisjoint(row)
                          for part in row.split(".") if not _TELLING.isdisjoint(part))
     found = [*map(_FORGED.search, readings), *(_rules().search(part) for part in told)]
-    return next((str(match.lastgroup) for match in found if match), "")
+    return next((str(match.lastgroup).rstrip("0123") for match in found if match), "")
 
 
 def _decoded(text: str) -> str:
@@ -2111,7 +2121,7 @@ def suspicion(text: str) -> str:
         return "hidden characters"
     plain = unescaped(text)
     readings = [*map(_unmasked, dict.fromkeys((text, plain)))]      # "\never" is both
-    if _BASE64.search(plain) and (told := _decoded(plain)):
+    if max(map(len, plain.split()), default=0) > 19 and (told := _decoded(plain)):
         readings.append(_unmasked(told))
     if _LEET.search(readings[-1]):
         readings.append(readings[-1].translate(_LEET_LETTERS))
