@@ -1819,15 +1819,16 @@ override #j?%{0,4}[psSUA]%{0,3}[OP] #k?q%{0,4}O(?!>(?!k?[USps])) «[IK][kq>]{0,3
  «B?I[>k]{0,2}q[kq>,=J]{0,4}[fp](?=[kJ]{0,2}(?:◊)) «I[>k]{0,2}J?[fp](?=[/&]|$) «BNk?[>k]{1,3}U(?=◊)
  #k?q?Op NB>[kqp]{0,3}(?:O|[psS]{1,2}R) [pqS]{1,2}[ORL][=H]{0,2}(?:Q|8|N&?Y)(?=◊)
  Qk?(?:p[ORL]|[ORL]p) [ORL]p[=H]{1,2}[Q8](?=◊) zk?O[1>]k?[UsvA] [ORL]~3z[8Q](?=◊)
- «xI[kq>]{0,2}[psSUA]{1,2}R p~1[ORSL]{1,2}[H=]{1,3}(?:8|Q|x?K) «I[q,k]{1,4}y=?T[xp]?(?=◊)
- «I[qk]{0,3}[OR][qkz,]{0,2}y=?T q~4f=?Q(?=◊) [0T]p[sX]{0,2}[PO](?=◊) «bN[kq>]{0,2}[OR]>?k?[sU](?=◊)
- »NBk?[>k]{0,3}U(?=◊) «[kqp]{0,3}(?:[pq][OR]|[OR]p)[=H&]{0,2}(?:Q|Nx?Y)(?=◊)
+ «xI[kq>]{0,2}[psSUA]{1,2}R p~1[ORSL]{1,2}[H=]{1,3}(?:8|Q|x?K) «x?I[q,k]{1,4}y=?T[xp]?(?=◊)
+ «I[qk]{0,3}[OR][qkz,]{0,2}y=?T q~4f=?Q(?=◊) [0T]p[sX]{0,2}[PO](?=◊) »N=?b[kq]?p{1,2}[ORS](?=◊)
+ «bN[kq>]{0,2}[OR]>?k?[sU](?=◊) »NBk?[>k]{0,3}U(?=◊)
+ «[kqp]{0,3}(?:[pq][OR]|[OR]p)[=H&]{0,2}(?:Q|Nx?Y)(?=◊)
 persona (?:y=?t|t[>,]{0,2}y|y=)~7(?:D|¤) y=[t>]{0,2}[vr]M «a~6(?:D|¤) «yHNq?L(?=◊) [yA]xwL(?=◊)
  [yA]~6HN[RLSO](?=◊) [yA]~4Nρ(?=◊) y=(?:N&|&N)[kx]{0,3}A &Ny=[kx]{0,3}A
-role «[srv]I: «[sv][OPRx]?:[kt&=/]{0,3}(?:y=?[t&]?m|yH[x6]?[OR]|k?Am|[IK]|px?[Og]) «A:~2I
+role «[srvU]I: «[sv][OPRx]?:[kt&=/]{0,3}(?:y=?[t&]?m|yH[x6]?[OR]|k?Am|[IK]|px?[Og]) «A:~2I
  «~2[srvU]J?[:,]~3[SCLR]{1,2}[>k]{0,2}S?[=H]?~2(?:8|Nn) [VJ]>k?A:~8(?:4|[KI][kqp>]{0,2}[SCRLO])
 fence (?:N|9[>k]{0,2})7G 7G9 «9>~1[7GP](?=◊) «A,&?[EeFKI!] b=N[kq]?G N7x(?=◊) «k?6O>k?A(?:b(?=◊)|:)
-trigger U~4[Tc]~8,~9(?:§|[>]X[^x]|w[0W]|&ok?[RO]) 4~5,qk?U[cT] §[EeF!KZ] [EeF!]~4§ A~2¶k
+trigger U~4[Tc]~8,~9(?:§|[>]X[^x]|w[0W]|&ok?[RO]) 4~5,qk?U[cT] §[EeF!KZ] [EeF!][^§,]{1,4}§ A~2¶k
  y=?¶k,~2[EeF!KZ]
 admin (?:«a~4|y=k?)r~12K~3[SCLRO]
 promotion V[kx>X,:]{0,5}z(?:(?=~7s)~7[OR]|(?=~7d)~7O) V~7[>k]p(?:s[OP]|P>s)
