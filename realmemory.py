@@ -1549,8 +1549,8 @@ def rewarded(strength: float, reward: float, config: MemoryConfig) -> float:
 # Memory is a way to plant instructions and a place where secrets rest.  Secrets are cut out before
 # a text is stored.  Directive-shaped text and hidden characters are stored but quarantined: never
 # in a brief, shown only marked.  Recalled text is rendered as data, whatever its rank.
-# Of 103 secrets in everyday forms of 14 languages, 68 were cut out when these rules first met them
-# and 100 since, with no false alarm in 132 texts that look like one (`pytest -s -k
+# Of 103 secrets in everyday forms of 14 languages 100 are cut out, of 55 in more forms that no rule
+# was made for 48, with no false alarm in 254 texts that look like one (`pytest -s -k
 # secrets_of_many_kinds`); linear, 0.2 s a megabyte.
 
 # What is looked for where a word of the first column stands in the text; the named part is cut out.
