@@ -897,7 +897,7 @@ MAX_TRACE_ID = (1 << 24) - 1
 KIN_BUDGET = 100  # pointers that the gate looks at for neighbours of a text
 
 
-@lru_cache(maxsize=131_072)
+@lru_cache(maxsize=32_768)
 def unit_of(term: str) -> int:
     """The unit in [0, N_UNITS) that a term activates; the same in every process.
 
@@ -1646,7 +1646,10 @@ _MASKED = Regex("[\n\xad\u200b-\u200d\u2060\ufeff\uff01-\uff5e]")
 _BARE = {**dict.fromkeys(map(ord, "\xad\u200b\u200c\u200d\u2060\ufeff")),
          **{c: c - 0xfee0 for c in range(0xff01, 0xff5f)}}
 _KEYLIKE = Regex("[A-Za-z0-9_.:/-]{15}")    # no key is shorter
-_KEY = Regex("(?<![A-Za-z0-9])(?:" + "|".join(f"(?P<{kind}>{shape})" for kind, shape in {
+# Words joined to the name of a file or branch, maybe with a hash behind: npm-audit-of-may-b9554d9c.
+_NO_SLUG = (r"(?![a-z]{2,}+(?:-(?:[a-z]{1,12}+|v?\d{1,4}+)){2,}(?:-(?=[a-z]*\d)[0-9a-f]{7,12})?"
+         r"(?![A-Za-z0-9_-]))")
+_KEY = Regex(f"(?<![A-Za-z0-9]){_NO_SLUG}(?:" + "|".join(f"(?P<{kind}>{shape})" for kind, shape in {
     "aws_key": "(?:AKIA|ASIA)[0-9A-Z]{16}(?![0-9A-Za-z])",
     "github_token": "gh[pousr]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9_]{50,255}",
     "gitlab_token": r"gl[a-z]{2,5}-(?=[A-Za-z_-]{0,20}+\d)[A-Za-z0-9_-]{20,255}",
@@ -2686,7 +2689,9 @@ def same_subject(new: str, old: str) -> bool:
         return True
     later, earlier = map(facts, (new, old))
     if later.gone or earlier.gone:
-        return replaces(later, earlier) or replaces(earlier, later)
+        return replaces(later, earlier) or replaces(earlier, later) or (
+            later.gone <= earlier.units and any(    # "from Helm 2 to Helm 3"
+                later.words.count(word) > 1 for word in later.gone if not word.isdigit()))
     mine, yours = ({_AXES.get(word, word) for word in facts(text.split(": ", said)[-1]).units}
                    - _CHOOSING - {"", "-"} for text, said in zip((new, old), own, strict=True))
     return 2 * len(mine & yours) >= (min(len(mine), len(yours)) or 1)
@@ -5347,8 +5352,15 @@ def neighbours(brain: _Brain, draft: Draft, scope: int) -> list[Neighbour]:
     return near
 
 
-_known_facts = lru_cache(maxsize=4_096)(facts)
+_facts_of_short, _facts_of_long = (lru_cache(size)(facts) for size in (512, 8))
 LONG_TEXT = 20_000  # characters from which only equal texts are the same
+
+
+def _known_facts(text: str) -> Facts:
+    """The facts of a text that may be compared again soon; 50 bytes a character."""
+    return (_facts_of_short if len(text) < 2_000 else _facts_of_long)(text)
+
+
 _ORDER = {"same": 0, "contradiction": 1, "update": 1, "similar": 2, "different": 3}
 
 
@@ -10785,15 +10797,31 @@ def capture(brain: _Brain, session: str, drafts: Sequence[Draft], again: bool = 
     return told
 
 
+# What a question about one thing says beside it: "What's our mascot", "Who is Bertha?", "Mascot?".
+_ASKING_WORDS = frozenset("""what who where when which qué que quién quien cuál dónde donde cuándo
+wer wo was wann wie что кто где когда qui où quel quelle""".split())
+_ASKED_WITH = _ASKING_WORDS.union("""s is are were the our my a an es son está el la los las
+nuestro nuestra ist sind war der die das unser unsere такая такой такое у нас наш наша
+наше est le notre""".split())
+
+
+def _asked_of(prompt: str) -> str:
+    """The one thing that a question is about, in small letters; "" where it asks for more."""
+    *before, thing = re.findall(r"[\w.-]*\w", prompt[:200].lower()) or [""]
+    asks = "?" in prompt or before and before[0] in _ASKING_WORDS
+    return thing if asks and len(prompt) <= 200 and _ASKED_WITH.issuperset(before) else ""
+
+
 def _prompted(brain: _Brain, prompt: str, scope: str) -> list[tuple[sqlite3.Row, float]]:
     """The trusted traces that a prompt is likely about, with their confidence, best first."""
     store, config, kept = brain.store, brain.config, list[tuple[sqlite3.Row, float]]()
     prompt = prompt if len(prompt) <= 3_000 else f"{prompt[:2_000]}\n{prompt[-1_000:]}"
-    parts = [set(content(part)) for part in sentences(prompt)]
-    if max(map(len, parts), default=0) < 2:
+    asked, thing = prompt.rstrip().endswith(("?", "\uff1f")), _asked_of(prompt)
+    parts = [set(content(part)) for part in sentences(thing or prompt)]
+    if max(map(len, parts), default=0) < 2 - bool(thing):
         return []
     for focus in (False, True):
-        work = _Recall(brain, prompt, store.visible(scope, False), focus=focus)
+        work = _Recall(brain, thing or prompt, store.visible(scope, False), focus=focus)
         for hit in work.hits(5)[:5]:
             row = hit.row
             if hit.known < config.hook_below or hit.again or row["quarantined"]:
@@ -10803,7 +10831,10 @@ def _prompted(brain: _Brain, prompt: str, scope: str) -> list[tuple[sqlite3.Row,
             said = max(([own[word] for word in part if word in own] for part in parts), key=sum)
             whole = nlargest(10, (rarity(work._pointers(unit_of(word)) // POINTERS_PER_HOLDER,
                                          work.total) for word in set(content(row["text"][:2_000]))))
-            if len(said) >= 2 and sum(said) >= config.hook_share * sum(whole):
+            answers = (asked or thing) and hit.confidence >= 0.5 and (
+                sum(said) > 0.99 * sum(work.weights.values()))  # has all that a question asks for
+            if (len(said) >= 2 and (answers or sum(said) >= config.hook_share * sum(whole))
+                    or answers and thing in as_written(row["text"]).split()):
                 kept.append((row, hit.confidence))
         if kept or not work.focusable:
             break
@@ -11289,6 +11320,7 @@ IMPORT_BYTES, WHOLE_BYTES, LINE_BYTES = 1 << 31, 1 << 26, 1 << 23   # of JSONL, 
 IMPORT_FILES, NOTES_AT_ONCE = 20_000, 200   # of a folder; in a transaction
 FLAWS_TOLD = 1_000                  # rows that hold no note, each with its place and reason
 PASSAGE, ALIKE_TRIED = 1_200, 50    # characters of a file's passage, about; old ones it may change
+APART = 2_000, 1_000    # items of a file that are notes each, and characters that allow one more
 FENCE = ("<!-- BEGIN realmemory", "<!-- END realmemory")    # what is ours in files of others
 _WRONG = (TypeError, ValueError, LookupError, AttributeError, OverflowError)
 _LISTED = ("results", "memories", "edges", "items", "semanticMemories", "proceduralMemories")
@@ -11505,10 +11537,16 @@ def _prose(source: Source, *tags: str, small: bool = True, marked: bool = True,
            rules: bool = False) -> Iterator[tuple[str, Any]]:
     """Passages with citations, but for signs alone ("```", "---"): episodes, or the facts and
     `rules` of instructions.  What basic-memory writes, "- [fact] text #tag (context)" and
-    "- relation [[Target]]", is taken apart."""
+    "- relation [[Target]]", is taken apart.  A log is read as prose is: of more `small` passages
+    than are APART none is a note."""
     front, body = source.front() if marked else ({}, source.text)
     title, common = front.get("title", ""), (*tags, *re.findall(r"[\w/-]+", front.get("tags", "")))
-    for first, last, above, text in passages(body, small=small, marked=marked):
+    parts, most = passages(body, small=small, marked=marked), APART[0] + len(body) // APART[1]
+    if small and len(few := [*islice(parts, most + 1)]) <= most:
+        parts = iter(few)
+    elif small:
+        parts = passages(body, marked=marked)
+    for first, last, above, text in parts:
         if not re.search(r"\w|[^\x00-\x7f]", text):
             continue
         own, about = common, dict[str, object]()
@@ -11717,13 +11755,19 @@ def _skipped(where: str, error: Exception) -> Verdict:
 
 
 def _notes_of(name: str, source: Source) -> Iterator[tuple[str, Any]]:
-    """(where, note) of a source in a format; an error for a row that holds none."""
-    row = FORMATS[name]
+    """(where, note) of a source in a format; an error for a row that holds none.  Raises
+    InvalidInput where none of the first FLAWS_TOLD rows does."""
+    row, flaws, held = FORMATS[name], 0, False
     for where, one in row.read(source):
         try:
-            yield from ((where, note) for note in (
-                row.notes(one) if row.notes and not isinstance(one, InvalidInput) else [one]))
+            for note in (row.notes(one) if row.notes and not isinstance(one, InvalidInput)
+                         else [one]):
+                held = True
+                yield where, note
         except _WRONG as error:
+            flaws += 1
+            _require(held or flaws < FLAWS_TOLD, f"{source.path!r}: {where}, and each one before, "
+                     f"holds no note in the format {name}; mend the file, or name its --format")
             yield where, error
 
 
@@ -12112,8 +12156,9 @@ def _write_claude(hippo: Hippocampus, scopes: Sequence[int], _: str, carried: se
     index, size = [f"{FENCE[0]} -->"], 0
     for row in hippo.store.rows(_SQL_STRONGEST, to_json(scopes)):
         words = re.findall(r"[a-z0-9]+", fold(row["text"][:200]))[:6]
-        slug = "-".join([f"realmemory-{row['id']:08}", *words])[:60] + (
-            f"-{row['uid'] % 16**8:08x}")
+        slug, bare = ("-".join([f"realmemory-{row['id']:08}", *said])[:60] + (
+            f"-{row['uid'] % 16**8:08x}") for said in (words, ()))
+        slug = slug if clean(slug) == slug else bare    # else it would not be taken in again
         source = f"from {row['origin']}: " * (row["origin"] not in TRUSTED)
         if source and row["kind"] == "procedural":
             continue                    # a page makes no rule there, either
@@ -12872,7 +12917,10 @@ def block_span(source: str, what: str) -> tuple[int, int] | None:
     others = _other_tables(source)
     for match in _OWN_TABLES.finditer(source):
         # Comments before the next table are that one's; a line in a text of several is no table.
-        end = match.start() + len(re.sub(r"(\s*\n[ \t]*#[^\n]*|\s)+\Z", "", match[1]))
+        lines = match[1].split("\n")
+        while lines[-1].lstrip()[:1] in ("", "#"):
+            lines.pop()
+        end = match.start() + len("\n".join(lines).rstrip())
         with suppress(InvalidInput):
             if _other_tables(source[:match.start()] + source[end:]) == others:
                 return match.start(), end
