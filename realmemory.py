@@ -1563,8 +1563,8 @@ def rewarded(strength: float, reward: float, config: MemoryConfig) -> float:
 # Memory is a way to plant instructions and a place where secrets rest.  Secrets are cut out before
 # a text is stored.  Directive-shaped text and hidden characters are stored but quarantined: never
 # in a brief, shown only marked.  Recalled text is rendered as data, whatever its rank.
-# Of 103 secrets in everyday forms of 14 languages, 68 were cut out when these rules first met them
-# and 100 since, with no false alarm in 132 texts that look like one (`pytest -s -k
+# Of 103 secrets in everyday forms of 14 languages 100 are cut out, of 55 in more forms that no rule
+# was made for 48, with no false alarm in 254 texts that look like one (`pytest -s -k
 # secrets_of_many_kinds`); linear, 0.2 s a megabyte.
 
 # What is looked for where a word of the first column stands in the text; the named part is cut out.
@@ -1589,8 +1589,8 @@ _SECRETS = tuple((signs.split(), Regex(pattern, re.S)) for signs, pattern in (
     ("://",
      r"://[^\s/:@]{0,64}:(?P<url_password>(?![<${%\[*]|(?:pass|passwd|password|pw|secret|token)@)"
      r"[^\s/]{3,256})(?=@)"),
-    ("-u --user --proxy-user", r"\b(?:curl|wget|https?) (?:[^\s|]{1,60} ){0,6}?"
-     r"(?:-u|--(?:proxy-)?user)[ =]?['\"]?[^\s:'\"]{1,60}:"
+    ("-u -a --user --proxy-user --auth", r"\b(?:curl|wget|https?) (?:[^\s|]{1,60} ){0,6}?"
+     r"(?:-\w{0,4}u|-a|--auth|--(?:proxy-)?user)[ =]?['\"]?[^\s:'\"]{1,60}:"
      r"(?P<login>(?!(?i:pass\w{0,6}|token|secret|pw|[x*.]{1,20})(?:['\"\s]|\Z))"
      r"[^\s'\"$<{%]{4,256})"),
     ("curl mysql sshpass login twine redis-cli auth= (auth",
@@ -1624,9 +1624,9 @@ _SECRETS = tuple((signs.split(), Regex(pattern, re.S)) for signs, pattern in (
      rf"(?<![^\s'\"`(])(?P<password>{_MIXED}[^\s'\"`,;:()<>$]{{6,64}})['\"`]? (?i:is|was|as|ist"
      r"|als|es|como|est|comme|[—–-](?: это)?|это)(?: (?:the|my|our|his|her|das|die|mein|dein|unser"
      r"|la|el|mi|tu|le|mon|ma|мой|наш|[\w-]{1,20}['’]s))(?: (?!\w*(?:ed|ing)\b)[\w-]{2,12})? "
-     rf"{_PASSWORD}(?=\s{{0,3}}(?:[.,;!)\n]|\Z|(?:for|to|of|on|at|here|für|de|от)\b))"),
-    ("chang reset rotate смени измени поменя cambi",
-     r"\b(?i:chang|reset|rotate|смени|измени|поменя|cambi)\w{0,6} (?:[\w'’-]{1,15} ){0,3}?"
+     rf"{_PASSWORD}(?=\s{{0,3}}(?:[.,;!)\n]|\Z|(?:for|to|of|on|at|in|here|now|everywhere|für|de|от)\b))"),
+    ("chang set rotate смени измени поменя cambi",
+     r"\b(?i:chang|(?:re)?set|rotate|смени|измени|поменя|cambi)\w{0,6} (?:[\w'’-]{1,15} ){0,3}?"
      rf"{_PASSWORD}(?: [\w'’-]{{1,15}}){{0,3}}? (?:to|на|a|en) {_NEW}"),
     ("passwort kennwort", rf"(?:Passwort|Kennwort)(?: [\w'’-]{{1,15}}){{0,3}}? auf {_NEW}"),
     ("u: u= user: user= -u --user zip",
@@ -1634,8 +1634,8 @@ _SECRETS = tuple((signs.split(), Regex(pattern, re.S)) for signs, pattern in (
      r"|(?:\s-u|--user(?:name)?)[ =]?[\w.@-]{1,60} [^\n|]{0,24}?(?<![\w-])-p(?!ass) ?['\"]?"
      r"|\bzip [^\n|]{0,40}?-P ?['\"]?)"
      r"(?P<login>(?=[^\s'\"]{0,64}\d)(?=[^\s'\"]{0,64}[^\W\d_])[^\s'\"$<]{6,64})"),
-    ("code код código", rf"{_ONE_TIME}(?i:\s?:|\s(?:is|was|lautet|ist|est|es))\s"
-     r"(?P<code>\d{5,8})(?=\s{0,2}(?:[.,;!\n]|\Z))"),
+    ("code код código", rf"{_ONE_TIME}(?i:\s?:|\s(?:is|was|lautet|ist|est|es)|)\s"
+     r"(?P<code>\d{4,8})(?=\s{0,2}(?:[.,;!\n]|\Z))"),
     ("code", rf"\b(?P<code>\d{{5,8}}) is your (?:[A-Z]\w{{1,20}} )?{_ONE_TIME}"),
     ("cookie",
      r";\s?[\w.-]{1,40}=(?P<cookie>(?=[^\s;]{0,99}\d)(?=[^\s;]{0,99}[A-Za-z])"
@@ -1779,8 +1779,8 @@ tiene tienes | z as как como | T say* said told want* говор* dice diga |
 | c asking wait* request* спраш* pregunta* pidas esperar | 5 scp | Q void отменен* | n need required
 hace falta | l allowed authorized | o hide скрой ocultaselo oculta ocultalo | Y valid действуют
 validas | f above вышесказан* вышеуказан* вышеизложен* выше arriba | J message messages text line
-сообщени* mensaje* | Z copy append attach email mail скопируй* приложи* copia adjunta adjuntalo
-| I ignoriere ignorieren vergiss vergessen missachte ignorez oublie oubliez | K umgehe uberspringe
+сообщени* mensaje* | Z copy append attach email mail скопируй* приложи* copia adjunta adjuntalo | I
+ignoriere ignorieren vergiss vergessen missachte ignorez oublie oubliez | K umgehe uberspringe
 deaktiviere contourne contournez desactive desactivez | B hore horen gehorche obeis obeissez ecoute
 ecoutez | NB n'ecoute* n'obei* | b befolge befolgen suis suivez | E genehmige uberweise fuhre losche
 approuve approuvez supprime | e sende senden schicke schicken envoie envoyez transmets | a agis
@@ -1795,58 +1795,75 @@ sicherheitsrichtlinie* sicherheitsregel* | SC sicherheitspruf* | sO systemanweis
 beschrankung* einschrankung* filtre* | C freigabe* bestatigung* genehmigung* zustimmung* prufung*
 autorisation* | X passwort* schlussel zugangsdaten passe cles | D uneingeschrankt* unzensiert* | z
 wie comme | U nutzer* benutzer* utilisateur* l'utilisateur* | f oben obig* precede | A assistent*
-modele | p deine deinen dein tes vos твои свои tus раньше ранее bisher fruher avant | q whatever |
-y dir te toi vous тебе тебя | ym musst sollst dois devez | T gave given dieron dijeron gesagt
-gegeben mentions mentioned asks asked fragt fragst erwahnt parle demande mentionne menciona
-упоминает спросит | V merke merk retiens retenez souviens | 4 recommend* empfehl* empfiehl*
-recomiend* recomend* советуй* советова* рекомендуй* рекомендова* promote trust vertraue доверяй
-confia confiez | E approves pays deletes executes transfers call calls invoke llama rufe rufst
-appelle appelez вызови удали elimina borra ejecuta | Q void null ungultig* недействительн* nul nulle
-nulles invalid* hinfallig | 8 disabled deactivated lifted suspended aufgehoben deaktiviert*
-ausgeschaltet отключен* снят сняты desactivad* suspendid* desactive desactives levee levees suspendus
-| J nachricht* mensaje* | r verwalter* administrador* | = sind ist sont sera son estan es sind | Y
-apply applies gelten gilt s'applique* aplica* | l authorise authorize authorised autoriza autorise*
-erlaube разрешаю | § secretly heimlich* тайно тайком незаметно secretement secretamente | 4 recommand* | N niemand niemandem никому personne nadie | 7 context quoted
-untrusted recalled retrieved zitierte* цитат* цитируем* citado* citados citees | 9 end ends ended
-endet ende конец fin termina* закончил* | 6 new neue nouvelles nuevas новые real true | b follows
-folgt folgen suivent следует | W telling mentioning
-avisar dire sagen | K skips bypasses | ¶ read reads reading liest lees lisez прочитаешь
+modele | p deine deinen dein tes vos твои свои tus раньше ранее bisher fruher avant | q whatever | y
+dir te toi vous тебе тебя | ym musst sollst dois devez | T gave given dieron dijeron gesagt gegeben
+mentions mentioned asks asked fragt fragst erwahnt parle mentionne menciona упоминает спросит | V
+merke merk retiens retenez souviens memorise memoriza mentalise speichere speichern | 4 recommend*
+empfehl* empfiehl* recomiend* recomend* советуй* советова* рекомендуй* рекомендова* promote trust
+vertraue доверяй confia confiez recommand* | E approves pays deletes executes transfers call calls
+invoke llama rufe rufst appelle appelez вызови удали elimina borra bestatigt genehmigt uberweist
+одобряет подтверждает переводит подтверждай valide validez vire bestatige proceed start | Q null
+ungultig* недействительн* nul nulle nulles invalid* hinfallig annul* anulad* suspendu* widerrufen
+revoked cancelled aufgeh* | 8 disabled deactivated lifted suspended aufgehoben deaktiviert*
+ausgeschaltet отключен* снят сняты desactivad* suspendid* desactives levee levees suspendus | J
+nachricht* document | r verwalter* administrador* | = sind ist sont sera son estan es | Y apply
+applies gelten gilt s'applique* aplica* | l authorise authorize authorised autoriza autorise*
+erlaube разрешаю agreed consented permitted permits разрешил* согласен autorizo autorizado
+zugestimmt erlaubt accepte autorise | § secretly heimlich* тайно тайком незаметно secretement
+secretamente quietly unauffallig discretamente discretement | N niemand niemandem никому personne
+nadie | 7 context quoted untrusted recalled retrieved zitierte* цитат* цитируем* citado* citados
+citees | 9 end ends ended endet ende конец fin termina* закончил* | 6 new neue nouvelles nuevas
+новые real true | b follows folgt folgen suivent следует | W telling mentioning avisar dire | K
+skips bypasses lift lifts снимаю снимает levanto leve hebe | ¶ read reads reading liest lees lisez
+прочитаешь lesen lee leen lit читает читаешь | t moment henceforth heute сегодня | d forever
+dauerhaft навсегда permanently | I verwirf verwerfen dismiss neglect отмени descartad rejette aside
+beiseite | B attention beachte | L constraint* guardrail* safeguard* grenzen schranken limit limits
+limites | ς itself own selbst selber сам сама automatically automatisch автоматически
+automaticamente automatiquement | A l'assistant l'agent ki | ρ refuse* weiger* verweiger* откаж*
+отказыва* rechaza rechazas refuses refusent | Nq nothing nada ничего | c ask demander fragen спросив
+спрашивая preguntes demande | e leite leiten weiterleiten transfiere reenvia transmet перешлет | ω
+best official offiziell* официальн* oficial officiel* | € payment* invoice* iban refund* purchase*
+payout* zahlung* rechnung* uberweisung* платеж* счет* перевод* pago* factura* paiement* facture*
+virement*
 """
 # "«" stands where a clause begins, "»" where "do not" may, "#" for the verb that ignores, "¤" for
 # "without limits", "†" for "the agent may", "◊" for the end of a clause; ~n for n words at most.
 _RULES = r"""
 override #j?%{0,4}[psSUA]%{0,3}[OP] #k?q%{0,4}O(?!>(?!k?[USps])) «[IK][kq>]{0,3}[pS][kqpsS]{0,2}R
- «[IK][kq]{0,3}(?:UR|R[>k]{1,2}U)
- #[kqp>,/]{0,3}(?:Uc|U[x=Hm]{0,2}[T0]|[T0][kq]?U) «Iqy=T »N[=x>]?B[>kx&]{0,3}U(?!>)
- »N=?[Bb][kq>]{0,2}(?:O[k>]{0,2}U|p%{0,2}O) (?:«|&)[=3]?N=?b[kqp>]{0,3}(?:s[PJR]|[PJR]>k?s)
- (?:«|&)3N[kp]{2,3}s[PJR]
- «B?I[>k]{0,2}q[kq>,=J]{0,4}[fp](?=[kJ]{0,2}(?:◊)) «I[>k]{0,2}J?[fp](?=[/&]|$)
- «BNk?[>k]{1,3}U(?=◊) #k?q?Op «I[q,k]{1,4}y=?T[xp]?(?=◊) «I[qk]{0,3}[OR][qkz,]{0,2}y=?T
- q~4f=?Q(?=◊) [0T]p[sX]{0,2}[PO](?=◊) «bN[kq>]{0,2}[OR]>?k?[sU](?=◊) »NBk?[>k]{0,3}U(?=◊)
+ «[IK][kq]{0,3}(?:UR|R[>k]{1,2}U) #[kqp>,/]{0,3}(?:Uc|U[x=Hm]{0,2}[T0]|[T0][kq]?U) «Iqy=T
+ »N[=x>]?B[>kx&]{0,3}U(?!>) »N=?[Bb][kq>]{0,2}(?:O[k>]{0,2}U|p%{0,2}O)
+ (?:«|&)[=3]?N=?b[kqp>]{0,3}(?:s[PJR]|[PJR]>k?s) (?:«|&)3N[kp]{2,3}s[PJR]
+ «B?I[>k]{0,2}q[kq>,=J]{0,4}[fp](?=[kJ]{0,2}(?:◊)) «I[>k]{0,2}J?[fp](?=[/&]|$) «BNk?[>k]{1,3}U(?=◊)
+ #k?q?Op NB>[kqp]{0,3}(?:O|[psS]{1,2}R) [pqS]{1,2}[ORL][=H]{0,2}(?:Q|8|N&?Y)(?=◊)
+ Qk?(?:p[ORL]|[ORL]p) [ORL]p[=H]{1,2}[Q8](?=◊) zk?O[1>]k?[UsvA] [ORL]~3z[8Q](?=◊)
+ «xI[kq>]{0,2}[psSUA]{1,2}R p~1[ORSL]{1,2}[H=]{1,3}(?:8|Q|x?K) «x?I[q,k]{1,4}y=?T[xp]?(?=◊)
+ «I[qk]{0,3}[OR][qkz,]{0,2}y=?T q~4f=?Q(?=◊) [0T]p[sX]{0,2}[PO](?=◊) »N=?b[kq]?p{1,2}[ORS](?=◊)
+ «bN[kq>]{0,2}[OR]>?k?[sU](?=◊) »NBk?[>k]{0,3}U(?=◊)
  «[kqp]{0,3}(?:[pq][OR]|[OR]p)[=H&]{0,2}(?:Q|Nx?Y)(?=◊)
 persona (?:y=?t|t[>,]{0,2}y|y=)~7(?:D|¤) y=[t>]{0,2}[vr]M «a~6(?:D|¤) «yHNq?L(?=◊) [yA]xwL(?=◊)
- y=(?:N&|&N)[kx]{0,3}A &Ny=[kx]{0,3}A
-role «[srv]I: «[sv][OPRx]?:[kt&=/]{0,3}(?:y=?[t&]?m|yHx?[OR]|k?Am|[IK]|px?[Og]) «A:~2I
+ [yA]~6HN[RLSO](?=◊) [yA]~4Nρ(?=◊) y=(?:N&|&N)[kx]{0,3}A &Ny=[kx]{0,3}A
+role «[srvU]I: «[sv][OPRx]?:[kt&=/]{0,3}(?:y=?[t&]?m|yH[x6]?[OR]|k?Am|[IK]|px?[Og]) «A:~2I
  «~2[srvU]J?[:,]~3[SCLR]{1,2}[>k]{0,2}S?[=H]?~2(?:8|Nn) [VJ]>k?A:~8(?:4|[KI][kqp>]{0,2}[SCRLO])
-fence (?:N|9[>k]{0,2})7G 7G9 «9>7?[7GP](?=◊) b=N[kq]?G «k?6O>k?Ab(?=◊)
-trigger [Tc]~8,~9(?:§|[>]X[^x]) U~4[Tc]~8,~9(?:w[0W]|&ok?[RO]) §[EeF!K] [EeF!]§ A¶k y=?¶k,~2[EeF!KZ]
+fence (?:N|9[>k]{0,2})7G 7G9 «9>~1[7GP](?=◊) «A,&?[EeFKI!] b=N[kq]?G N7x(?=◊) «k?6O>k?A(?:b(?=◊)|:)
+trigger U~4[Tc]~8,~9(?:§|[>]X[^x]|w[0W]|&ok?[RO]) 4~5,qk?U[cT] §[EeF!KZ] [EeF!][^§,]{1,4}§ A~2¶k
+ y=?¶k,~2[EeF!KZ]
 admin (?:«a~4|y=k?)r~12K~3[SCLRO]
 promotion V[kx>X,:]{0,5}z(?:(?=~7s)~7[OR]|(?=~7d)~7O) V~7[>k]p(?:s[OP]|P>s)
- [Vt]~6(?:ym|y=m|k?Am?&?)~6[4] V~4UH{0,2}lq
+ [Vt]~6(?:ym|y=m|k?Am?&?)~6[4] U[xH=]{0,2}l>?q V~6[Xd]~2:~3[UA]~6€ (?:dV|q~6[04])~6=kω
 approval (?:«|†)[Ee]~10[wN][kq>]{0,2}(?:[Cc][kq>&Cc]{0,4}U|U[kq>]?C)
- (?:«|†)K[kq>]{0,2}(?:U[k>]?C|C[kq>]{0,3}U) [Vtd]~6k?Am?&?E~6w[kq]?[cC] Am[t&]?[Ee]~10w[kq>]{0,2}[cC](?=◊) «y?Nn{1,2}[kq>]?(?:C[kq>]{0,3}U|U[k>]?C)
+ (?:«|†)K[kq>]{0,2}(?:U[k>]?C|C[kq>]{0,3}U) [Vtd]~6k?Am?&?E~6(?:w[kq]?[cC]|ς) [td]k?A&?Eq Nn>c>?k?C
+ Am[t&]?[Ee]~10w[kq>]{0,2}[cC](?=◊) «y?Nn{1,2}[kq>]?(?:C[kq>]{0,3}U|U[k>]?C)
  »NN?[kq>]?(?:[Cc][kq>]{0,2}C[kq>&]{0,3}U|c[kq>&]{0,3}U[kq>]{0,2}C)
-privilege «k?A[H=]{1,3}~2(?:rh|h~2r|r(?=◊))(?!>[^q]) «k?A(?:m|=l>)(?:K~1SC(?!>)|a~2r) Hyr ly>K[kq]{0,2}C
- S[LRC]=?NY>k?[UypA]
+privilege «k?A[H=]{1,3}~2(?:rh|h~2r|r(?=◊))(?!>[^q]) «k?A(?:m|=l>)(?:K~1SC(?!>)|a~2r) Hyr
+ ly>K[kq]{0,2}C jK~4[LRCS]>[yp] S[LRC]=?NY>k?[UypA]
 exfiltration «e[^Cc]{0,6}(?<!u)(?<!u\$)X(?!x)[^c]{0,6}[>k]{1,2}@ (?<![Nj])e[^Cc]{0,4}pX~4[>k]{1,2}@
- «e[kp]{0,2}q[kp]?G~3[>k]{1,2}@ «>?t~6U~10e~3[>k]{1,2}@
- (?:e|«Z)~4(?<!u)\$(?!u)~6[>k]@ (?<!u)\$(?!u)~2&!?ek?[>k]{1,2}@ F~8\$~3@ \$~3F~8@
- e~4(?<!u)[$X]~9(?:w[0W]|[&,]x?N{1,2}[=kq]?[0W]) E~5[>][kp]qk?G «Zqx?X~4[>]q
- 5[^j]{0,3}\$\$>?@ 5k?x?X[>k]{1,2}@
-concealment »N[Nk=]{0,2}(?:W|0(?=[kq>]*>))(?:q[>k]{0,2})?[>k]{0,3}U(?=◊|[>k&q])
+ «e[kp]{0,2}q[kp]?G~3[>k]{1,2}@ «>?t~6U~10e~3[>k]{1,2}@ (?:e|«Z)~4(?<!u)\$(?!u)~6[>k]@
+ (?<!u)\$(?!u)~2&!?ek?[>k]{1,2}@ F~8\$~3@ \$~3F~8@ e~4(?<!u)[$X]~9(?:w[0W]|[&,]x?N{1,2}[=kq]?[0W])
+ E~5[>][kp]qk?G «Zqx?X~4[>]q 5[^j]{0,3}\$\$>?@ 5k?x?X[>k]{1,2}@
+concealment &N?[0W]?Nq(?=◊) »N[Nk=]{0,2}(?:W|0(?=[kq>]*>))(?:q[>k]{0,2})?[>k]{0,3}U(?=◊|[>k&q])
  «[0W][k>]{0,2}UNq »NWNq[k>]{0,3}U(?=◊) «WN[k>]{0,3}U(?=◊) «o[k>]{1,3}U «2Vk{0,2}X1k?U «2Vk1k?U
 """
-_TELLING = frozenset("IKBbDLSrW0CcVsvQYoAX@47§")  # no rule holds where all of these are missing
+_TELLING = frozenset("IKBbDLSrW0CcVsvQYoARX@47§")  # no rule holds where all of these are missing
 _MARK = r"[^\]\n]{0,30}\]\s{0,9}"
 _TRUST = rf"\[(?:verif|trust|approv|провер|подтвер|довер|confia){_MARK}"
 _FROM = rf"\[(?:source|origin|from|источник|fuente|origen)\s?[:=]{_MARK}"
@@ -1881,7 +1898,7 @@ _LOOKS = str.maketrans("аеорсухіѕјԁһӏ", "aeopcyxisjdhl")
 _SPACED = Regex(r"(?<!\w)[^\W\d_](?:[ ._*-][^\W\d_]){2,}(?!\w)")
 _APART = Regex(r"[ ._*-][^\W\d_][ ._*-]")     # without it, none are
 # Two words with figures for letters; and what may be a sentence in base64.
-_LEET = Regex(r"(?:\b(?=[0-9@$]{0,9}[a-z])(?=[a-z]{0,9}[0-9@$])[a-z0-9@$]{3,20}\b\W{1,3}){2}")
+_LEET = Regex(r"(?:[a-z][013457@$]{1,2}[a-z][^\n]{0,16}?){2}")
 _LEET_LETTERS = str.maketrans("013457@$", "oieastas")
 _BASE64 = Regex(r"(?:[A-Za-z0-9+/]{4}){5,}(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
 # Overrides of direction, tags but those of flags, bits smuggled in signs of no width.
@@ -2019,16 +2036,26 @@ def _vocabulary() -> tuple[dict[str, str], dict[str, list[str]]]:
 
 @lru_cache(1)
 def _rules() -> re.Pattern[str]:
-    """_RULES as one expression over a sentence's signs; the group that matched names the kind."""
-    text = re.sub(r"~(\d+)", r".{0,\1}", _RULES.strip().replace("\n ", " "))
-    for mark, meant in (
-            ("»", "(?:«|&|[Ay]m?)[=3]?"), ("«", "(?:^|[,:/]|(?<![Nj])!)[&t3]{0,3}"),
-            ("#", r"(?<![NjL])(?<!^>)(?<![/,]>)[IK]"), ("%", "[kqpsSUA>&,/]"), ("◊", "[,:/&]|$"),
-            ("†", "[Ay](?:m|=l>)"), ("¤", "[wN].{0,3}[LS](?!>)")):
-        text = text.replace(mark, meant)
-    text = re.sub(r">(?!1)", "[>1]", re.sub(r"(\[[^]]*>)", r"\g<1>1", text))   # "from" is one
-    return re.compile("|".join(
-        f"(?P<{name}>{'|'.join(rows)})" for name, *rows in map(str.split, text.split("\n"))))
+    """_RULES as one expression over a sentence's signs; the group that matched names the kind, but
+    for a figure.  Where a rule begins is looked at once for all that begin alike."""
+    def meant(text: str) -> str:
+        text = re.sub(r"~(\d+)", r".{0,\1}", text)
+        for mark, stands in (
+                ("»", "(?:«|&|[Ay]m?)[=3]?"), ("«", "(?:^|[,:/]|(?<![Nj])!)[&t3]{0,3}"),
+                ("#", r"(?<![NjL])(?<!^>)(?<![/,]>)[IK]"), ("%", "[kqpsSUA>&,/]"),
+                ("◊", "[,:/&]|$"),
+                ("†", "[Ay](?:m|=l>)"), ("¤", "[wN].{0,3}[LS](?!>)")):
+            text = text.replace(mark, stands)
+        return re.sub(r">(?!1)", "[>1]", re.sub(r"(\[[^]]*>)", r"\g<1>1", text))  # "from" is one
+
+    begins: dict[str, dict[str, list[str]]] = {"": {}, "«": {}, "»": {}, "#": {}}
+    for name, *rows in map(str.split, _RULES.strip().replace("\n ", " ").split("\n")):
+        for row in rows:
+            begin = row[0] if row[0] in begins else ""
+            begins[begin].setdefault(name, []).append(meant(row[len(begin):]))
+    return re.compile("|".join(meant(begin) + "(?:" + "|".join(
+        f"(?P<{name}{n}>{'|'.join(rows)})" for name, rows in kinds.items()) + ")"
+        for n, (begin, kinds) in enumerate(begins.items())))
 
 
 @lru_cache(1 << 12)
@@ -2093,7 +2120,7 @@ def _planted(readings: Sequence[str]) -> str:
     told = dict.fromkeys(part for row in rows if not _TELLING.isdisjoint(row)
                          for part in row.split(".") if not _TELLING.isdisjoint(part))
     found = [*map(_FORGED.search, readings), *(_rules().search(part) for part in told)]
-    return next((str(match.lastgroup) for match in found if match), "")
+    return next((str(match.lastgroup).rstrip("0123") for match in found if match), "")
 
 
 def _decoded(text: str) -> str:
@@ -2116,7 +2143,7 @@ def suspicion(text: str) -> str:
         return "hidden characters"
     plain = unescaped(text)
     readings = [*map(_unmasked, dict.fromkeys((text, plain)))]      # "\never" is both
-    if _BASE64.search(plain) and (told := _decoded(plain)):
+    if max(map(len, plain.split()), default=0) > 19 and (told := _decoded(plain)):
         readings.append(_unmasked(told))
     if _LEET.search(readings[-1]):
         readings.append(readings[-1].translate(_LEET_LETTERS))
