@@ -59,7 +59,7 @@ from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from heapq import nlargest, nsmallest
-from itertools import accumulate, chain, count, groupby, islice, permutations, repeat
+from itertools import accumulate, chain, count, groupby, islice, pairwise, permutations, repeat
 from operator import add, eq, ge, gt, le, lt, mul, ne
 from types import SimpleNamespace
 
@@ -1570,7 +1570,7 @@ _SECRETS = tuple((signs.split(), Regex(pattern, re.S)) for signs, pattern in (
      r"(?P<private_key>-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?=[\s\\]).*?"
      r"(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\Z))"),
     ("bearer authorization",
-     r"(?i:bearer|authorization['\"]?\s{0,3}[:=]\s{0,3}['\"]?(?:basic|token|apikey))\s{1,3}"
+     r"(?i:bearer|authorization['\"]?\s{0,3}[:=,]\s{0,3}['\"]?(?:basic|token|apikey))\s{1,3}"
      r"(?P<bearer>(?=[A-Za-z._~+/=-]{0,80}\d)[A-Za-z0-9._~+/=-]{16,4000})"),
     ("://",
      r"://[^\s/:@]{0,64}:(?P<url_password>(?![<${%\[*]|(?:pass|passwd|password|pw|secret|token)@)"
@@ -1598,7 +1598,8 @@ _SECRETS = tuple((signs.split(), Regex(pattern, re.S)) for signs, pattern in (
      r"(?=[a-z\d+/]{0,999}[A-Z])(?:[A-Za-z\d+/]{4}){2,9999}+"
      r"(?:[A-Za-z\d+/]{2}==|[A-Za-z\d+/]{3}=)?)(?![^\s'\"])"),
     ("value", r"(?i:(?:key|name)['\"]?\s?[=:]\s{0,3}['\"]?[\w.:-]{0,40}"
-     r"(?:key|secret|token|passw\w{2,4}|pwd)['\"]?[\s,]{1,40}['\"]?value['\"]?\s?[=:]\s{0,3}['\"]?)"
+     r"(?:key|secret|token|passw\w{2,4}|pwd|authorization)['\"]?[\s,]{1,40}['\"]?value['\"]?\s?"
+     r"[=:]\s{0,3}['\"]?(?:(?:basic|bearer|token)\s)?)"
      rf"(?P<password>{_MIXED}[^\s'\"$<{{%]{{6,256}})"),
     ("card karte карт tarjeta carte", r"(?i:card|karte|карт\w{0,2}|tarjeta|carte)\b[^\d\n]{0,24}"
      r"(?P<card>[2-6]\d{3}(?:[ -]?\d{4}){2}[ -]?\d{2,4})(?!\d)"),
@@ -1627,7 +1628,7 @@ _SECRETS = tuple((signs.split(), Regex(pattern, re.S)) for signs, pattern in (
      r";\s?[\w.-]{1,40}=(?P<cookie>(?=[^\s;]{0,99}\d)(?=[^\s;]{0,99}[A-Za-z])"
      r"[\w%+/=.-]{20,4000})"),
     ("--pass --token --secret --api-key",
-     r"--(?:pass(?:word|wd|phrase)?|token|secret|api-key)[ =]['\"]?"
+     r"--(?:pass(?:word|wd|phrase)?|token|secret|api-key)(?:[ =]|['\"],\s?)['\"]?"
      r"(?P<login>(?=[^\s'\"]{0,64}\d)[^\s'\"$</{][^\s'\"$<]{5,255})"),
     ("login creds credentials zugangsdaten identifiants логин доступ",
      r"(?i:\b(?:log-?in|creds|credentials|zugangsdaten|identifiants|логин|доступы?)\b[^\n:=/]{0,40}"
@@ -1686,7 +1687,7 @@ _LABELLED = tuple((signs.split(","), Regex(f"(?P<label>{labels}){_VALUE}")) for 
      r"(?:export|setx?|env:?)(?<!\w\w\wset)(?<!\wenv) ?\w{1,40}"
      rf"(?:token|secret|auth|passw\w{{2,4}}|pwd|key(?:{_KEYS}))(?=[ =])|password|passwd|passphrase"
      r"|passcode|_pass|-pass|[?&](?:pass|s(?:ecret|ig)|(?:access_?|auth_?)?token|api_?key)|pwd"
-     rf"|key(?<=[?&]key)|secret|credential|\"auth|_auth|-auth|token|key(?:{_KEYS})"
+     rf"|key(?<=[?&]key)|secret|credential|[\"_-]auth(?!or(?!iz|is))|token|key(?:{_KEYS})"
      r"|cookie(?:['\"]?\s?[:=]\s?['\"]?[\w.-]{1,40}(?==))?"
      r"|p(?:ass|w|sk|in)(?<!\wpass)(?<!\wpw)(?<!\wpsk)(?<!\wpin)(?![\w-])"),
     ("passwort,kennwort,пин,парол,contrase,clave,密码,密碼,口令,ключ,секрет,токен,密钥,令牌,senha,"
@@ -2113,18 +2114,31 @@ def storable(text: str) -> str:
         "utf-16", "replace")
 
 
+def named_parts(value: Mapping[Any, Any] | Iterable[Any], key: str) -> list[tuple[str, Any, str]]:
+    """Name, part and the names over it, the nearest first: of a mapping, where "value" has the name
+    told beside it, or of a list, where an option names what follows it."""
+    if isinstance(value, Mapping):
+        told = value.get("name", value.get("key"))
+        rows = [(str(name), part, str(told) if told and name == "value" else str(name))
+                for name, part in value.items()]
+    else:
+        rows = [("", part, before if isinstance(before, str) and before[:1] == "-" else "")
+                for before, part in pairwise(("", *value))]
+    return [(name, part, f"{over[:60]} {key[:60]}".strip()) for name, part, over in rows]
+
+
 def clean(value: Any, key: str = "") -> Any:
     """Plain data, every string storable and free of secrets; `key` holds the names above it."""
     if isinstance(value, str):
         name = len(value) < 20 and value.isascii() and value.isidentifier()     # no secret is one
         text = value if name else redacted(storable(value))[0]
-        named = redacted(f"{key}={text[:LONGEST_SECRET]}")[1] if key else ()
+        named = redacted(f'"{key}": "{text[:LONGEST_SECRET]}"')[1] if key else ()
         return f"[redacted:{named[0]}]" if named and text == value else text
     try:
         if isinstance(value, Mapping):
-            return {clean(str(k)): clean(v, f"{key[-60:]} {k}".strip()) for k, v in value.items()}
+            return {clean(name): clean(part, over) for name, part, over in named_parts(value, key)}
         if isinstance(value, (list, tuple, set, frozenset)):
-            return [clean(v, key) for v in value]
+            return [clean(part, over) for _, part, over in named_parts(value, key)]
     except RecursionError:
         raise InvalidInput(f"{_shown(value)} is nested too deep; give a flatter one") from None
     if value is None or isinstance(value, bool) or not key and isinstance(value, int | float):
@@ -9927,10 +9941,9 @@ def exact_json(value: object) -> str:
             said = clean(plain := storable(value), key)
             return value if said == plain else said
         if isinstance(value, Mapping):
-            return {exact(str(name)): exact(part, f"{key[-60:]} {name}".strip())
-                    for name, part in value.items()}
+            return {exact(name): exact(part, over) for name, part, over in named_parts(value, key)}
         if isinstance(value, (list, tuple)):
-            return [exact(part, key) for part in value]
+            return [exact(part, over) for _, part, over in named_parts(value, key)]
         return clean(value, key) if isinstance(value, int | float) else value
 
     try:

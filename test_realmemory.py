@@ -2429,6 +2429,29 @@ def test_a_secret_in_a_value_of_any_type_is_cut_out_of_meta(value, hippo, alone)
     assert "83915274" not in str(meta)
 
 
+@pytest.mark.parametrize("told", [
+    {"env": {"DB_PASSWORD": "{} or {}"}}, {"env": [{"name": "DB_PASSWORD", "value": "{}"}]},
+    {"headers": {"Authorization": "Basic {}"}}, {"headers": {"X-Api-Key": "Basic {}"}},
+    [{"name": "Authorization", "value": "Basic {}"}], {"argv": ["mysql", "--password", "{}"]}])
+def test_a_secret_that_a_name_tells_is_cut_out_of_data_and_of_the_same_data_as_text(
+        told, hippo, alone):
+    secret = "Um9iOlN1cDNy" + "UzNjcmV0Wn"
+    told = json.loads(json.dumps(told).replace("{}", secret))
+    hippo.remember("Oak is hard", meta={"call": told})
+    context = rm.MainContext(hippo, "s")
+    context.add("assistant", "so", calls=[{"id": "1", "name": "run", "arguments": {"x": told}}])
+    context.add("tool", "", call_id="1", result=json.dumps(told))
+    asyncio.run(rm.AgentSession(hippo, "t").add_items([{"type": "run", "x": told}]))
+    hippo.close()
+    assert bytes_in(alone).count(b"[redacted:") > 3 and secret.encode() not in bytes_in(alone)
+
+
+def test_the_author_of_a_package_and_the_value_of_a_plain_name_are_no_secrets():
+    data = {"author": "Bob Smith 3rd", "authors": ["Ann B. 2nd", "Bo 4th"], "last_author": "Al 5th",
+            "env": [{"name": "PORT", "value": "Gate 8443b"}], "argv": ["--depth", "Oak12345"]}
+    assert rm.clean(data) == data and rm.redacted(json.dumps(data)) == (json.dumps(data), ())
+
+
 @pytest.mark.parametrize("limit", [200, 500, rm.TURN_CHARS])
 @pytest.mark.parametrize("tail", ["", " and so on", " x" * 30_000, f" {TOKEN}" * 900])
 def test_no_part_of_a_secret_is_left_by_a_cut_through_it(limit, tail, hippo, alone):
