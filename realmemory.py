@@ -3389,7 +3389,7 @@ class Store:
             if os.name != "nt" and status.st_uid == os.getuid() and status.st_mode & 0o077 and (
                     all(map(_OWN_NAME.match, os.listdir(self.folder)))):
                 os.chmod(self.folder, 0o700)
-            if not os.path.lexists(self.path):
+            if not stands(self.path):
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
         except FileExistsError:
             raise StoreError(f"{self.folder!r} is a file; --path names a folder") from None
@@ -3398,7 +3398,7 @@ class Store:
                            "--path or set REALMEMORY_HOME") from error
 
     def _refuse_foreign(self) -> None:
-        if not os.path.lexists(self.path):
+        if not stands(self.path):
             raise NotFound(f"there is no store at {self.path!r}")
         files = [self.path + ending for ending in ("", "-wal", "-shm", "-journal")]
         for path in (self.folder, os.path.join(self.folder, "backups"), *files):
@@ -3831,6 +3831,17 @@ def lost(folder: str) -> StoreDamaged | None:
     return None
 
 
+def stands(path: str) -> bool:
+    """Whether something has this name, be it a link; ReadOnly where its folder is closed."""
+    try:
+        return bool(os.lstat(path))
+    except PermissionError as error:
+        raise ReadOnly(f"{os.path.dirname(path)!r} can't be entered ({error.strerror}); check its "
+                       "permissions and those of the folders above") from error
+    except (OSError, ValueError):
+        return False
+
+
 def can_be_read(path: str) -> bool:
     """Whether a path is a file with something in it: to open a pipe, or one of /proc, may hang."""
     return os.path.isfile(path) and bool(_file_id(path))
@@ -3895,7 +3906,8 @@ def sound_copies(folder: str) -> tuple[list[str], list[str]]:
             with _opened_copy(path):
                 sound.append(path)
         except StoreError as error:
-            bad.append(str(error))
+            if os.path.lexists(path):       # else another process thinned it out
+                bad.append(str(error))
     return sound, bad
 
 
@@ -4878,11 +4890,11 @@ def linkable(rows: Iterable[sqlite3.Row]) -> list[tuple[int, int]]:
 
 
 def path_given(path: object) -> str:
-    """A path as text; InvalidInput for what can name no file or folder."""
+    """A path as this locale writes it; InvalidInput for what can name no file or folder."""
     said = os.fspath(path) if isinstance(path, (str, os.PathLike)) else ""
-    with suppress(UnicodeEncodeError):
-        if isinstance(said, str) and said.strip() and b"\x00" not in os.fsencode(said):
-            return said
+    with suppress(UnicodeError):
+        if isinstance(said, str) and said.strip() and "\x00" not in said:
+            return os.fsdecode(said.encode("utf-8", "surrogateescape"))
     raise InvalidInput(f"path={_shown(path)} names no file or folder")
 
 
@@ -8114,7 +8126,7 @@ class Hippocampus(_Brain):
     def restore(self, path: str, *, again: bool = False) -> str:
         """Bring a copy back, after copying the present state; the path of that safety copy.  What
         was forgotten since the copy was made does not come back, unless `again`."""
-        if not os.path.isfile(path_given(path)):
+        if not os.path.isfile(path := path_given(path)):
             raise NotFound(f"there is no copy {_shown(path, 500)}; "
                            f"{shell_line(self.store.folder, 'restore --list')} names them")
         self._waiting.clear()  # its ids may mean other traces there
@@ -12344,6 +12356,16 @@ def _refuse_own(path: str) -> None:
     _require(not own, f"{path!r} is a store's own, or a database; write to another place")
 
 
+@contextmanager
+def _writing_to(path: str) -> Iterator[None]:
+    """Around what writes there: a failure names the place, not a file on the way to it."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"{_shown(path, 500)} can't be written ({error.strerror}); give another "
+                         "place") from error
+
+
 def export_to(hippo: Hippocampus, output: str | None, *, format: str = "realmemory",
               scope: str | None = None, scopes: Sequence[int] = (),
               carried: set[int] | None = None) -> str:
@@ -12360,14 +12382,11 @@ def export_to(hippo: Hippocampus, output: str | None, *, format: str = "realmemo
     with hippo.store.reading():
         pieces = WRITERS[format](hippo, ids or hippo.store.visible(scope, False, logs=True),
                                  scope or GLOBAL, set() if carried is None else carried)
-        try:
+        with _writing_to(output):
             if format == "claude":
                 _write_folder(output, dict(pieces))
             elif output:
                 _write_file(output, map(escaped_json, pieces))
-        except OSError as error:
-            raise StoreError(f"{_shown(output, 500)} can't be written ({error.strerror}); give "
-                             "another place") from error
         return output or "".join(map(escaped_json, pieces))
 
 
@@ -12463,8 +12482,10 @@ def copies_told(folder: str) -> list[dict[str, Any]]:
     told: list[dict[str, Any]] = []
     for path in backup_files(folder):
         (traces,), = _in_copy(path, "SELECT count(*) FROM traces") or [(None,)]     # damaged
-        at = datetime.fromtimestamp(os.path.getmtime(path), UTC).isoformat(timespec="seconds")
-        told.append({"path": path, "at": at, "bytes": os.path.getsize(path), "traces": traces})
+        with suppress(FileNotFoundError):       # another process may thin it out
+            at, size = os.path.getmtime(path), os.path.getsize(path)
+            told.append({"path": path, "at": datetime.fromtimestamp(at, UTC).isoformat(
+                timespec="seconds"), "bytes": size, "traces": traces})
     return told
 
 
@@ -13642,7 +13663,7 @@ def http_token(path: str | None) -> str:
     """The bearer token of a file, else of REALMEMORY_TOKEN, else ""."""
     token = os.environ.get("REALMEMORY_TOKEN", "")
     if path is not None:
-        with open(path, encoding="utf-8", errors="replace") as file:
+        with open(path_given(path), encoding="utf-8", errors="replace") as file:
             token = file.read(4_096).strip()
     _require(not (token or path is not None) or bool(re.fullmatch(r"[!-~]{16,}", token)),
              "the token must be 16 or more letters, digits or signs of ASCII without spaces")
@@ -13697,7 +13718,7 @@ class _Call(Record):
         if row.store == "own":
             return row.run(self)
         folder = _folder(self.options)
-        if row.store == "made" or given.get(row.store) or os.path.exists(
+        if row.store == "made" or given.get(row.store) or stands(
                 os.path.join(folder, Store.FILE)) or lost(folder):
             return self._answered(row)
         if row.store == "tried":        # a preview makes a store that goes with it
@@ -13746,8 +13767,9 @@ def _here(asked: str = "") -> str:
 
 def _written(path: str, text: str) -> str:
     """Write a file for its owner only; says so."""
-    _refuse_own(path)
-    _write_file(path, [text])
+    _refuse_own(path := path_given(path))
+    with _writing_to(path):
+        _write_file(path, [text])
     return f"written to {path}"
 
 
@@ -13758,6 +13780,7 @@ def _folder(options: Any) -> str:
     folder = brain_folder(asked, options.namespace)
     _require(os.path.isdir(folder) or not os.path.exists(folder),
              f"--path {folder!r} is a file; it names a folder")
+    stands(os.path.join(folder, Store.FILE))    # or it is refused here
     return folder
 
 
