@@ -59,7 +59,7 @@ from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from heapq import nlargest, nsmallest
-from itertools import accumulate, chain, count, groupby, islice, permutations, repeat
+from itertools import accumulate, chain, count, groupby, islice, pairwise, permutations, repeat
 from operator import add, eq, ge, gt, le, lt, mul, ne
 from types import SimpleNamespace
 
@@ -1584,7 +1584,7 @@ _SECRETS = tuple((signs.split(), Regex(pattern, re.S)) for signs, pattern in (
      r"(?P<private_key>-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?=[\s\\]).*?"
      r"(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\Z))"),
     ("bearer authorization",
-     r"(?i:bearer|authorization['\"]?\s{0,3}[:=]\s{0,3}['\"]?(?:basic|token|apikey))\s{1,3}"
+     r"(?i:bearer|authorization['\"]?\s{0,3}[:=,]\s{0,3}['\"]?(?:basic|token|apikey))\s{1,3}"
      r"(?P<bearer>(?=[A-Za-z._~+/=-]{0,80}\d)[A-Za-z0-9._~+/=-]{16,4000})"),
     ("://",
      r"://[^\s/:@]{0,64}:(?P<url_password>(?![<${%\[*]|(?:pass|passwd|password|pw|secret|token)@)"
@@ -1612,7 +1612,8 @@ _SECRETS = tuple((signs.split(), Regex(pattern, re.S)) for signs, pattern in (
      r"(?=[a-z\d+/]{0,999}[A-Z])(?:[A-Za-z\d+/]{4}){2,9999}+"
      r"(?:[A-Za-z\d+/]{2}==|[A-Za-z\d+/]{3}=)?)(?![^\s'\"])"),
     ("value", r"(?i:(?:key|name)['\"]?\s?[=:]\s{0,3}['\"]?[\w.:-]{0,40}"
-     r"(?:key|secret|token|passw\w{2,4}|pwd)['\"]?[\s,]{1,40}['\"]?value['\"]?\s?[=:]\s{0,3}['\"]?)"
+     r"(?:key|secret|token|passw\w{2,4}|pwd|authorization)['\"]?[\s,]{1,40}['\"]?value['\"]?\s?"
+     r"[=:]\s{0,3}['\"]?(?:(?:basic|bearer|token)\s)?)"
      rf"(?P<password>{_MIXED}[^\s'\"$<{{%]{{6,256}})"),
     ("card karte карт tarjeta carte", r"(?i:card|karte|карт\w{0,2}|tarjeta|carte)\b[^\d\n]{0,24}"
      r"(?P<card>[2-6]\d{3}(?:[ -]?\d{4}){2}[ -]?\d{2,4})(?!\d)"),
@@ -1641,7 +1642,7 @@ _SECRETS = tuple((signs.split(), Regex(pattern, re.S)) for signs, pattern in (
      r";\s?[\w.-]{1,40}=(?P<cookie>(?=[^\s;]{0,99}\d)(?=[^\s;]{0,99}[A-Za-z])"
      r"[\w%+/=.-]{20,4000})"),
     ("--pass --token --secret --api-key",
-     r"--(?:pass(?:word|wd|phrase)?|token|secret|api-key)[ =]['\"]?"
+     r"--(?:pass(?:word|wd|phrase)?|token|secret|api-key)(?:[ =]|['\"],\s?)['\"]?"
      r"(?P<login>(?=[^\s'\"]{0,64}\d)[^\s'\"$</{][^\s'\"$<]{5,255})"),
     ("login creds credentials zugangsdaten identifiants логин доступ",
      r"(?i:\b(?:log-?in|creds|credentials|zugangsdaten|identifiants|логин|доступы?)\b[^\n:=/]{0,40}"
@@ -1700,7 +1701,7 @@ _LABELLED = tuple((signs.split(","), Regex(f"(?P<label>{labels}){_VALUE}")) for 
      r"(?:export|setx?|env:?)(?<!\w\w\wset)(?<!\wenv) ?\w{1,40}"
      rf"(?:token|secret|auth|passw\w{{2,4}}|pwd|key(?:{_KEYS}))(?=[ =])|password|passwd|passphrase"
      r"|passcode|_pass|-pass|[?&](?:pass|s(?:ecret|ig)|(?:access_?|auth_?)?token|api_?key)|pwd"
-     rf"|key(?<=[?&]key)|secret|credential|\"auth|_auth|-auth|token|key(?:{_KEYS})"
+     rf"|key(?<=[?&]key)|secret|credential|[\"_-]auth(?!or(?!iz|is))|token|key(?:{_KEYS})"
      r"|cookie(?:['\"]?\s?[:=]\s?['\"]?[\w.-]{1,40}(?==))?"
      r"|p(?:ass|w|sk|in)(?<!\wpass)(?<!\wpw)(?<!\wpsk)(?<!\wpin)(?![\w-])"),
     ("passwort,kennwort,пин,парол,contrase,clave,密码,密碼,口令,ключ,секрет,токен,密钥,令牌,senha,"
@@ -2158,18 +2159,31 @@ def storable(text: str) -> str:
         "utf-16", "replace")
 
 
+def named_parts(value: Mapping[Any, Any] | Iterable[Any], key: str) -> list[tuple[str, Any, str]]:
+    """Name, part and the names over it, the nearest first: of a mapping, where "value" has the name
+    told beside it, or of a list, where an option names what follows it."""
+    if isinstance(value, Mapping):
+        told = value.get("name", value.get("key"))
+        rows = [(str(name), part, str(told) if told and name == "value" else str(name))
+                for name, part in value.items()]
+    else:
+        rows = [("", part, before if isinstance(before, str) and before[:1] == "-" else "")
+                for before, part in pairwise(("", *value))]
+    return [(name, part, f"{over[:60]} {key[:60]}".strip()) for name, part, over in rows]
+
+
 def clean(value: Any, key: str = "") -> Any:
     """Plain data, every string storable and free of secrets; `key` holds the names above it."""
     if isinstance(value, str):
         name = len(value) < 20 and value.isascii() and value.isidentifier()     # no secret is one
         text = value if name else redacted(storable(value))[0]
-        named = redacted(f"{key}={text[:LONGEST_SECRET]}")[1] if key else ()
+        named = redacted(f'"{key}": "{text[:LONGEST_SECRET]}"')[1] if key else ()
         return f"[redacted:{named[0]}]" if named and text == value else text
     try:
         if isinstance(value, Mapping):
-            return {clean(str(k)): clean(v, f"{key[-60:]} {k}".strip()) for k, v in value.items()}
+            return {clean(name): clean(part, over) for name, part, over in named_parts(value, key)}
         if isinstance(value, (list, tuple, set, frozenset)):
-            return [clean(v, key) for v in value]
+            return [clean(part, over) for _, part, over in named_parts(value, key)]
     except RecursionError:
         raise InvalidInput(f"{_shown(value)} is nested too deep; give a flatter one") from None
     if value is None or isinstance(value, bool) or not key and isinstance(value, int | float):
@@ -3439,7 +3453,7 @@ class Store:
             if os.name != "nt" and status.st_uid == os.getuid() and status.st_mode & 0o077 and (
                     all(map(_OWN_NAME.match, os.listdir(self.folder)))):
                 os.chmod(self.folder, 0o700)
-            if not os.path.lexists(self.path):
+            if not stands(self.path):
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
         except FileExistsError:
             raise StoreError(f"{self.folder!r} is a file, or a link to nothing; --path names a folder"
@@ -3449,7 +3463,7 @@ class Store:
                            "--path or set REALMEMORY_HOME") from error
 
     def _refuse_foreign(self) -> None:
-        if not os.path.lexists(self.path):
+        if not stands(self.path):
             raise NotFound(f"there is no store at {self.path!r}")
         files = [self.path + ending for ending in ("", "-wal", "-shm", "-journal")]
         for path in (self.folder, os.path.join(self.folder, "backups"), *files):
@@ -3888,6 +3902,17 @@ def lost(folder: str) -> StoreDamaged | None:
     return None
 
 
+def stands(path: str) -> bool:
+    """Whether something has this name, be it a link; ReadOnly where its folder is closed."""
+    try:
+        return bool(os.lstat(path))
+    except PermissionError as error:
+        raise ReadOnly(f"{os.path.dirname(path)!r} can't be entered ({error.strerror}); check its "
+                       "permissions and those of the folders above") from error
+    except (OSError, ValueError):
+        return False
+
+
 def can_be_read(path: str) -> bool:
     """Whether a path is a file with something in it: to open a pipe, or one of /proc, may hang."""
     return os.path.isfile(path) and bool(_file_id(path))
@@ -3952,7 +3977,8 @@ def sound_copies(folder: str) -> tuple[list[str], list[str]]:
             with _opened_copy(path):
                 sound.append(path)
         except StoreError as error:
-            bad.append(str(error))
+            if os.path.lexists(path):       # else another process thinned it out
+                bad.append(str(error))
     return sound, bad
 
 
@@ -4934,11 +4960,11 @@ def linkable(rows: Iterable[sqlite3.Row]) -> list[tuple[int, int]]:
 
 
 def path_given(path: object) -> str:
-    """A path as text; InvalidInput for what can name no file or folder."""
+    """A path as this locale writes it; InvalidInput for what can name no file or folder."""
     said = os.fspath(path) if isinstance(path, (str, os.PathLike)) else ""
-    with suppress(UnicodeEncodeError):
-        if isinstance(said, str) and said.strip() and b"\x00" not in os.fsencode(said):
-            return said
+    with suppress(UnicodeError):
+        if isinstance(said, str) and said.strip() and "\x00" not in said:
+            return os.fsdecode(said.encode("utf-8", "surrogateescape"))
     raise InvalidInput(f"path={_shown(path)} names no file or folder")
 
 
@@ -8185,7 +8211,7 @@ class Hippocampus(_Brain):
     def restore(self, path: str, *, again: bool = False) -> str:
         """Bring a copy back, after copying the present state; the path of that safety copy.  What
         was forgotten since the copy was made does not come back, unless `again`."""
-        if not os.path.isfile(path_given(path)):
+        if not os.path.isfile(path := path_given(path)):
             raise NotFound(f"there is no copy {_shown(path, 500)}; "
                            f"{shell_line(self.store.folder, 'restore --list')} names them")
         self._waiting.clear()  # its ids may mean other traces there
@@ -10029,10 +10055,9 @@ def exact_json(value: object) -> str:
             said = clean(plain := storable(value), key)
             return value if said == plain else said
         if isinstance(value, Mapping):
-            return {exact(str(name)): exact(part, f"{key[-60:]} {name}".strip())
-                    for name, part in value.items()}
+            return {exact(name): exact(part, over) for name, part, over in named_parts(value, key)}
         if isinstance(value, (list, tuple)):
-            return [exact(part, key) for part in value]
+            return [exact(part, over) for _, part, over in named_parts(value, key)]
         return clean(value, key) if isinstance(value, int | float) else value
 
     try:
@@ -12442,6 +12467,16 @@ def _refuse_own(path: str) -> None:
     _require(not own, f"{path!r} is a store's own, or a database; write to another place")
 
 
+@contextmanager
+def _writing_to(path: str) -> Iterator[None]:
+    """Around what writes there: a failure names the place, not a file on the way to it."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"{_shown(path, 500)} can't be written ({error.strerror}); give another "
+                         "place") from error
+
+
 def export_to(hippo: Hippocampus, output: str | None, *, format: str = "realmemory",
               scope: str | None = None, scopes: Sequence[int] = (),
               carried: set[int] | None = None) -> str:
@@ -12458,14 +12493,11 @@ def export_to(hippo: Hippocampus, output: str | None, *, format: str = "realmemo
     with hippo.store.reading():
         pieces = WRITERS[format](hippo, ids or hippo.store.visible(scope, False, logs=True),
                                  scope or GLOBAL, set() if carried is None else carried)
-        try:
+        with _writing_to(output):
             if format == "claude":
                 _write_folder(output, dict(pieces))
             elif output:
                 _write_file(output, map(escaped_json, pieces))
-        except OSError as error:
-            raise StoreError(f"{_shown(output, 500)} can't be written ({error.strerror}); give "
-                             "another place") from error
         return output or "".join(map(escaped_json, pieces))
 
 
@@ -12561,8 +12593,10 @@ def copies_told(folder: str) -> list[dict[str, Any]]:
     told: list[dict[str, Any]] = []
     for path in backup_files(folder):
         (traces,), = _in_copy(path, "SELECT count(*) FROM traces") or [(None,)]     # damaged
-        at = datetime.fromtimestamp(os.path.getmtime(path), UTC).isoformat(timespec="seconds")
-        told.append({"path": path, "at": at, "bytes": os.path.getsize(path), "traces": traces})
+        with suppress(FileNotFoundError):       # another process may thin it out
+            at, size = os.path.getmtime(path), os.path.getsize(path)
+            told.append({"path": path, "at": datetime.fromtimestamp(at, UTC).isoformat(
+                timespec="seconds"), "bytes": size, "traces": traces})
     return told
 
 
@@ -13740,7 +13774,7 @@ def http_token(path: str | None) -> str:
     """The bearer token of a file, else of REALMEMORY_TOKEN, else ""."""
     token = os.environ.get("REALMEMORY_TOKEN", "")
     if path is not None:
-        with open(path, encoding="utf-8", errors="replace") as file:
+        with open(path_given(path), encoding="utf-8", errors="replace") as file:
             token = file.read(4_096).strip()
     _require(not (token or path is not None) or bool(re.fullmatch(r"[!-~]{16,}", token)),
              "the token must be 16 or more letters, digits or signs of ASCII without spaces")
@@ -13796,7 +13830,7 @@ class _Call(Record):
         if row.store == "own":
             return row.run(self)
         folder = _folder(self.options)
-        if row.store == "made" or given.get(row.store) or os.path.exists(
+        if row.store == "made" or given.get(row.store) or stands(
                 os.path.join(folder, Store.FILE)) or lost(folder):
             return self._answered(row)
         if row.store == "tried":        # a preview makes a store that goes with it
@@ -13845,8 +13879,9 @@ def _here(asked: str = "") -> str:
 
 def _written(path: str, text: str) -> str:
     """Write a file for its owner only; says so."""
-    _refuse_own(path)
-    _write_file(path, [text])
+    _refuse_own(path := path_given(path))
+    with _writing_to(path):
+        _write_file(path, [text])
     return f"written to {path}"
 
 
@@ -13857,6 +13892,7 @@ def _folder(options: Any) -> str:
     folder = brain_folder(asked, options.namespace)
     _require(os.path.isdir(folder) or not os.path.exists(folder),
              f"--path {folder!r} is a file; it names a folder")
+    stands(os.path.join(folder, Store.FILE))    # or it is refused here
     return folder
 
 

@@ -2795,6 +2795,29 @@ def test_a_secret_in_a_value_of_any_type_is_cut_out_of_meta(value, hippo, alone)
     assert "83915274" not in str(meta)
 
 
+@pytest.mark.parametrize("told", [
+    {"env": {"DB_PASSWORD": "{} or {}"}}, {"env": [{"name": "DB_PASSWORD", "value": "{}"}]},
+    {"headers": {"Authorization": "Basic {}"}}, {"headers": {"X-Api-Key": "Basic {}"}},
+    [{"name": "Authorization", "value": "Basic {}"}], {"argv": ["mysql", "--password", "{}"]}])
+def test_a_secret_that_a_name_tells_is_cut_out_of_data_and_of_the_same_data_as_text(
+        told, hippo, alone):
+    secret = "Um9iOlN1cDNy" + "UzNjcmV0Wn"
+    told = json.loads(json.dumps(told).replace("{}", secret))
+    hippo.remember("Oak is hard", meta={"call": told})
+    context = rm.MainContext(hippo, "s")
+    context.add("assistant", "so", calls=[{"id": "1", "name": "run", "arguments": {"x": told}}])
+    context.add("tool", "", call_id="1", result=json.dumps(told))
+    asyncio.run(rm.AgentSession(hippo, "t").add_items([{"type": "run", "x": told}]))
+    hippo.close()
+    assert bytes_in(alone).count(b"[redacted:") > 3 and secret.encode() not in bytes_in(alone)
+
+
+def test_the_author_of_a_package_and_the_value_of_a_plain_name_are_no_secrets():
+    data = {"author": "Bob Smith 3rd", "authors": ["Ann B. 2nd", "Bo 4th"], "last_author": "Al 5th",
+            "env": [{"name": "PORT", "value": "Gate 8443b"}], "argv": ["--depth", "Oak12345"]}
+    assert rm.clean(data) == data and rm.redacted(json.dumps(data)) == (json.dumps(data), ())
+
+
 @pytest.mark.parametrize("limit", [200, 500, rm.TURN_CHARS])
 @pytest.mark.parametrize("tail", ["", " and so on", " x" * 30_000, f" {TOKEN}" * 900])
 def test_no_part_of_a_secret_is_left_by_a_cut_through_it(limit, tail, hippo, alone):
@@ -4646,6 +4669,49 @@ def test_where_nothing_can_be_written_each_call_says_so_and_works_again_when_it_
         if how == "disk":
             subprocess.run(["umount", place], check=False, capture_output=True)
         shutil.rmtree(place)
+
+
+SHUT = """import argparse, gettext, locale, os, shutil, sys, tempfile   # before that user is
+import realmemory as rm
+
+if os.getuid() == 0:
+    os.setgid(65534)
+    os.setuid(65534)
+store = os.path.join(sys.argv[1], "kept", "store")
+with rm.Hippocampus.open(store) as hippo:
+    hippo.remember("Cask 7 holds 40 litres of oil")
+    hippo.backup()
+os.chmod(os.path.dirname(store), 0)
+for words in sys.argv[2].split(","):
+    code = rm.main(["--path", store, *words.split()])
+    print(words, code, file=sys.stderr)
+os.chmod(os.path.dirname(store), 0o700)
+"""
+
+
+def test_a_store_in_a_folder_that_is_closed_to_this_user_is_not_said_to_be_missing():
+    place, words = Path(tempfile.mkdtemp(prefix="rm-")), (
+        "recall oil", "remember x", "sleep", "restore --list", "restore newest --yes", "check",
+        "doctor", "brief")
+    try:
+        if os.getuid() == 0:
+            os.chown(place, 65534, 65534)
+        ran = python(place, ",".join(words), code=SHUT, flags=(), PYTHONPATH=str(HERE))
+        assert ran.err.splitlines() == [line for one in words for line in (
+            f"realmemory: '{place}/kept/store' can't be entered (Permission denied); check its "
+            "permissions and those of the folders above", f"{one} {int(one != 'brief')}")]
+    finally:
+        shutil.rmtree(place)
+
+
+def test_a_copy_that_is_thinned_out_meanwhile_is_not_said_to_be_damaged(hippo, monkeypatch, capsys):
+    kept, listed = hippo.backup(), rm.backup_files
+    gone = kept.replace("manual", "sleep")
+    monkeypatch.setattr(rm, "backup_files", lambda folder: [gone, *listed(folder)])
+    assert hippo.check() == []
+    assert rm.main(["--path", hippo.store.folder, "restore", "--list"]) == 0
+    told = capsys.readouterr().out
+    assert kept in told and gone not in told
 
 
 def test_a_copy_is_one_self_contained_file_with_the_last_write_in_it(hippo, tmp_path):
@@ -9940,6 +10006,19 @@ def test_text_survives_every_locale_through_stdin_arguments_and_stdout(env):
     assert text in python("list", flags=("-S",), **env).out
 
 
+def test_a_path_with_any_letters_is_one_in_a_locale_that_knows_none_of_them(tmp_path):
+    env = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    place = tmp_path / "Журнал ü"
+    place.mkdir()
+    for words in (["remember", "Grain"], ["report", "--html", place / "a"],
+                  ["export", "--output", place / "b"], ["report", "--json", place / "c"]):
+        ran = python("--path", place / "s", *words, flags=("-S",), **env)
+        assert (ran.code, ran.err) == (0, ""), words
+    assert {one.name for one in place.iterdir()} == {"s", "a", "b", "c"}
+    ran = python("import", place / "b", flags=("-S",), **env)
+    assert ran.code == 1 and "has a name that can't be kept" in ran.err
+
+
 def test_a_home_with_any_name_works_and_without_one_nothing_lands_here(tmp_path):
     place = tmp_path / "Пользователь 测试 ü"
     env = {"HOME": str(place), "REALMEMORY_HOME": ""}
@@ -12755,10 +12834,13 @@ def test_a_folder_of_too_many_files_is_refused_before_one_is_taken(hippo, tmp_pa
 
 
 @pytest.mark.parametrize("place", ["/", "/proc/none/x", "/etc/passwd/x", "z" * 300])
-def test_where_nothing_can_be_written_an_export_says_so(place, hippo):
+def test_where_nothing_can_be_written_an_export_and_a_report_say_so(place, hippo, capsys):
     for name in ("realmemory", "claude") if place != "/" else ("realmemory",):
         with pytest.raises(StoreError, match="can't be written"):
             rm.export_to(hippo, place, format=name)
+    assert rm.main(["--path", hippo.store.folder, "report", "--html", place]) == 1
+    assert re.match(f"realmemory: {place!r} can't be written [(].+[)]; give another place$",
+                    capsys.readouterr().err)
 
 
 # === Helpers: processes ===
