@@ -2738,6 +2738,12 @@ _ASKING = frozenset("""concer cuenta detail dim inf inform know mencio mentio re
 rememb sab sabem tell говор зна извест каса помн про расска сказан упомин упомян""".split())
 
 
+# ... and in Chinese, where it would make pairs with its neighbours.
+UNSPACED_ASKING = Regex("[谁誰吗嗎呢的是了]|什[么麼]|怎[么麼样樣]|哪[里裡儿个個些]?"
+                        "|多[少久]|[几幾][个個点點]?")
+UNSPACED = "\u2e80"     # from here on words stand without spaces; pairs of signs are their terms
+
+
 def ends_of(query: str) -> str:
     """A cue; of a very long one its beginning and end, where the question stands."""
     return query if len(query) < 20_000 else query[:10_000] + " " + query[-10_000:]
@@ -2750,7 +2756,9 @@ def cue_of(query: str) -> Cue:
              if 3 < len(word) < 200 and _CODE.search(word)}
     noise = {part for code in codes.values() if _HASH.fullmatch(code)
              for part in _look_up(code)[1:]}
-    words = tuple(word for word in dict.fromkeys(content(text)) if word not in noise)
+    bare = text if text.isascii() else UNSPACED_ASKING.sub(" ", text)
+    words = tuple(word for word in dict.fromkeys(content(bare) or content(text))
+                  if word not in noise)
     asked = tuple(word for word in words if word not in _ASKING)
     words = asked if len(asked) == 1 else words
     if len(words) > 4 * CUE_TERMS:
@@ -5367,6 +5375,13 @@ def _verdict(decision: Decision) -> str:  # in the journal
 # associates.  Confidence comes from evidence, never from a rank: the chance that the store knows,
 # times the chance that this trace is the one.  Where it hardly knows, the packet is empty.
 
+def _said_by_pairs(buckets: Mapping[str, Sequence[object]]) -> set[str]:
+    """The single signs of a cue without spaces that its pairs say already: those of a pair that
+    some trace has, and those of one that none has which no trace has, either."""
+    return {sign for pair, held in buckets.items() if len(pair) == 2 and pair >= UNSPACED
+            for sign in pair if any(held) or not any(buckets.get(sign, ()))}
+
+
 class _Hit:
     """One candidate with its evidence while a recall runs."""
     votes = score = cosine = lift = meant = covered = share = 0.0
@@ -5410,7 +5425,8 @@ class _Recall:
                       if one[0] and not STOP.union(_MONTHS, self.named) & {one[0], one}}
         self.telling = self._told()
         self.weights = {word: weight for word, weight, _ in self.telling}
-        rarest = nlargest(TELLING, self.telling, key=lambda one: one[1])
+        pairs = sum([word >= UNSPACED for word in self.weights])
+        rarest = nlargest(TELLING + pairs // 2, self.telling, key=lambda one: one[1])
         self.whole = sum(weight for _, weight, _ in rarest)
         self.unheard = sum(weight for _, weight, buckets in rarest if not any(buckets)) / (
             self.whole or 1.0)
@@ -5450,11 +5466,13 @@ class _Recall:
         # stands before a colon and nobody said is a label.
         labels = {word for label in re.findall(r"([^\W\d]\w*):+(?=\w)", self.cue.text[:2_000])
                   for word in content(label)}
+        said_by = _said_by_pairs(buckets)
         told = [(w, rarity(self._pointers(unit_of(w)) // POINTERS_PER_HOLDER, self.total), held)
-                for w, held in buckets.items() if any(held) or w not in labels and not (
+                for w, held in buckets.items() if w not in said_by and (
+                    any(held) or w >= UNSPACED or w not in labels and not (
                     any(w != part and w.startswith(part) for part in buckets) and all(
                         any(buckets.get(part, ())) for code in [self.cue.codes.get(w)] if code
-                        for part in _look_up(code)[1:]))]
+                        for part in _look_up(code)[1:])))]
         if len(told) > CUE_TERMS:
             unknown = rarity(0, self.total)
             known = [one for one in told if one[1] < unknown] or told
@@ -10678,8 +10696,9 @@ nuestro nuestra ist sind war der die das unser unsere такая такой та
 
 def _asked_of(prompt: str) -> str:
     """The one thing that a question is about, in small letters; "" where it asks for more."""
-    *before, thing = re.findall(r"[\w.-]*\w", prompt[:200].lower()) or [""]
-    asks = "?" in prompt or before and before[0] in _ASKING_WORDS
+    bare = UNSPACED_ASKING.sub(" ", prompt[:200]).lower()
+    *before, thing = re.findall(r"[\w.-]*\w", bare) or [""]
+    asks = not {"?", "\uff1f"}.isdisjoint(prompt) or before and before[0] in _ASKING_WORDS
     return thing if asks and len(prompt) <= 200 and _ASKED_WITH.issuperset(before) else ""
 
 
@@ -10705,7 +10724,7 @@ def _prompted(brain: _Brain, prompt: str, scope: str) -> list[tuple[sqlite3.Row,
             answers = (asked or thing) and hit.confidence >= 0.5 and (
                 sum(said) > 0.99 * sum(work.weights.values()))  # has all that a question asks for
             if (len(said) >= 2 and (answers or sum(said) >= config.hook_share * sum(whole))
-                    or answers and thing in as_written(row["text"]).split()):
+                    or answers and thing in row["text"].lower()):
                 kept.append((row, hit.confidence))
         if kept or not work.focusable:
             break

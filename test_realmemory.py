@@ -5438,6 +5438,20 @@ def test_a_code_finds_the_one_long_text_that_holds_it_and_another_code_finds_not
     assert [code for code in OTHERS for cue in ASKED if said(hippo, cue.format(code))] == []
 
 
+@pytest.mark.parametrize("cue, told", [
+    ("谁养猫？", "猫"), ("猫叫什么名字？", "猫"), ("吉祥物是什么？", "水獭"),
+    ("谁负责搜索？", "李雷"), ("日志保留多久？", "三十"), ("公司成立于哪一年？", ""),
+    ("下周的会议在哪开？", ""), ("谁是总经理？", ""), ("검색 모듈은 누가 맡고 있나?", "김민수"),
+    ("서버의 암호는 무엇인가?", "")])
+def test_what_is_asked_without_spaces_is_answered_only_by_what_tells_of_it(cue, told, hippo):
+    put(hippo, "猫叫小白", "公司的吉祥物是一只水獭", "李雷负责搜索模块", "日志保留三十天",
+        "我们每周三下午发布新版本", "도쿄 서버의 이름은 무궁화이다",
+        "검색 모듈은 김민수가 맡고 있다", kind="semantic")
+    found = [item.text for item in hippo.recall(cue).items]
+    assert told in found[0] if told else found == []
+
+
+
 @pytest.mark.parametrize("origin", ["agent", "web"])
 def test_a_list_answers_for_a_word_that_nobody_else_has_and_for_no_other(origin, hippo):
     listed, = put(hippo, " ".join([*WORDS, "zorbella", *WORDS[::-1]] * 2), origin=origin)
