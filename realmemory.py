@@ -3018,11 +3018,12 @@ def akin(one: str, other: str) -> bool:
     """Whether two names may be of one: a short form keeps the initial, the beginning or, where it
     has four letters at most, two letters.  Nothing is said of names in two scripts.
 
-    >>> akin("Kate", "Katherine"), akin("Bob", "Robert"), akin("Peter", "Katherine")
+    >>> akin("Kate", "Katherine"), akin("Bob", "Robert"), akin("Lisbon", "Berlin")
     (True, True, False)
     """
     one, other = sorted((fold(one), fold(other)), key=len)
-    return one[0] == other[0] or one[:2] in other or other[:2] in one or (
+    return one[0] == other[0] or len(one) < len(other) and (
+        one[:2] in other or other[:2] in one) or (
         one < "\u0370") != (other < "\u0370") or len(one) < 5 and any(
         map(other.__contains__, map(add, one, one[1:])))
 

@@ -5700,6 +5700,7 @@ ENTITIES = ["Beatrice's locker code hangs by the door", "Oscar is afraid of gees
 @pytest.mark.parametrize("cue, about", [
     ("What is Philip's locker code?", "Beatrice"), ("Is Hilda afraid of geese?", "Oscar"),
     ("When does voyage 22 start?", ""), ("How many chairs has the Vienna shop?", "Lisbon"),
+    ("How many chairs has the Berlin shop?", "Lisbon"),
     ("How many crates does Quilby send?", "Norvex"), ("Когда закрыт склад в Перми?", "Омске"),
     ("Какой журнал погоды ведёт Виктор?", "Людмила"), ("¿Qué biblioteca cuida Sofía?", "Ramón")])
 def test_a_question_about_another_name_or_number_is_not_answered_by_its_like(cue, about, hippo):
