@@ -5617,7 +5617,7 @@ class _Recall:
         self.brain, self.store, self.config = brain, brain.store, brain.config
         self.scopes, self.include_superseded, self.as_of = scopes, include_superseded, as_of
         self.cue, self.now = cue_of(query), brain.clock()
-        self.as_said = {stem: word for pieces in (r"[^\W_]+", r"\w+")
+        self.as_said = {stem: word if word < UNSPACED else stem for pieces in (r"[^\W_]+", r"\w+")
                         for word in re.findall(pieces, query[:4_000])
                         for stem in content(word)[:1]} if explain else {}
         counts = self.store.trace_counts(scopes)

@@ -5660,6 +5660,18 @@ def test_a_store_of_three_facts_answers_what_it_knows_and_refuses_the_rest(hippo
         assert hippo.recall(cue).abstained, cue
 
 
+def test_an_explanation_names_the_pairs_of_signs_that_a_trace_has(hippo):
+    put(hippo, "测试服务器叫做梧桐", kind="semantic")
+    why = " ".join(hippo.recall("测试服务器的密匙", explain=True).items[0].why)
+    assert "has 测试, " in why and "no memory has 密匙" in why
+
+
+def test_a_cosine_is_never_above_one_whatever_an_embedder_gives(alone):
+    with Hippocampus.open(alone, embedder=lambda texts: [[1.0, 0.0, 0.5] for _ in texts]) as brain:
+        brain.remember("Oak is hard")
+        assert brain.recall("oak").items[0].cosine == 1.0
+
+
 @pytest.mark.parametrize("ask", [
     lambda h, **at: h.recall("oak", **at), lambda h, **at: h.conversation("oak", **at),
     lambda h, **at: rm.MainContext(h, "s").archival_memory_search("oak", **at)])
