@@ -2059,20 +2059,27 @@ def _rules() -> re.Pattern[str]:
         for n, (begin, kinds) in enumerate(begins.items())))
 
 
-@lru_cache(1 << 12)
 def _sign(word: str) -> str:
     """The sign of one folded word or mark; x for a word without one."""
-    if "@" in word or "://" in word:
-        return "@/"[:1 + (word[-1] in "/=?#")]
+    return "@/"[:1 + (word[-1] in "/=?#")] if "@" in word or "://" in word else (
+        _sign_of(word[:40]))    # no known one is longer
+
+
+@lru_cache(1 << 12)
+def _sign_of(word: str) -> str:
     (known, heads), word = _vocabulary(), word if word.isascii() else word.translate(_LOOKS)
     near = () if word in known else heads.get(word[:3], ())
     head = next(filter(word.startswith, near), "") if near else ""
     return known.get(f"{head}*" if head else word, "x")
 
 
-@lru_cache(1 << 12)
 def _signs(chunk: str) -> str:
-    """The signs of what stands between two spaces."""
+    """The signs of what stands between two spaces; a long one, which may be a text, is not kept."""
+    return (_short_signs if len(chunk) < 40 else _short_signs.__wrapped__)(chunk)
+
+
+@lru_cache(1 << 12)
+def _short_signs(chunk: str) -> str:
     return _sign(chunk) if chunk.isalpha() else "".join(map(_sign, _READ.findall(chunk)))
 
 
@@ -3504,7 +3511,8 @@ class Store:
                 f"{path!r} is amid a repair, or one that was ended",
                 f"{shell_line(self.folder, 'check --repair')} goes on with it")
         if plain and not self.read_only and mode & 0o077 and status.st_uid == me:
-            os.chmod(path, mode & 0o700)
+            with suppress(OSError):     # of a read-only file system
+                os.chmod(path, mode & 0o700)
 
     def _settle(self) -> None:
         """Check what was opened, and bring a writable one to WAL and to this schema."""
@@ -3822,21 +3830,19 @@ class Store:
         """Whether this process alone may do `name` now, or soon: SQLite's lock on a file of its
         own, which the system drops with its holder."""
         path = os.path.join(self.folder, f"{name}.lease")
-        try:
-            if os.path.islink(path):
-                raise OSError("it is a link")
-            with suppress(FileExistsError):
-                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-            con = sqlite3.connect(path, timeout=wait_s, isolation_level=None)
+        with ExitStack() as held:
             try:
+                if os.path.islink(path):
+                    raise OSError("it is a link")
+                with suppress(FileExistsError):
+                    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+                con = held.enter_context(closing(sqlite3.connect(
+                    path, timeout=wait_s, isolation_level=None)))
                 con.execute("BEGIN EXCLUSIVE")
-            except sqlite3.OperationalError as error:
-                if "locked" not in str(error):
-                    con.close()
-                    raise
-        except (OSError, sqlite3.Error) as error:
-            raise ReadOnly(f"{path!r} can't be made ({error}); check the folder") from error
-        with closing(con):
+            except (OSError, sqlite3.Error) as error:
+                if isinstance(error, OSError) or "locked" not in str(error):
+                    raise ReadOnly(f"{path!r} can't be made ({error}); check the folder, and "
+                                   "remove what stands there") from error
             yield con.in_transaction
 
     def unreadable(self, table: str) -> list[dict[str, Any]]:
@@ -4337,7 +4343,8 @@ class TraceStore(Store):
         super()._settle()
         if not self.read_only and self.meta("analyser") != ANALYSER:
             with self.writing():
-                self.reindex()
+                if self.meta("analyser") != ANALYSER:   # another process may have been first
+                    self.reindex()
 
     def _stored_pointers(self, scope: int, unit: int) -> tuple[bytes, bytes]:
         rows = self.rows("SELECT chunk, pointers FROM postings WHERE scope_id = ? AND unit = ? "
@@ -5116,10 +5123,18 @@ def _source(given: Mapping[str, object]) -> dict[str, str | None]:
     return named
 
 
+def _shallow(value: object, left: int = 100) -> bool:
+    """Whether data is nested at most `left` deep; Pythons differ in how deep their JSON goes."""
+    parts = value.values() if isinstance(value, Mapping) else value
+    return left > 0 and (not isinstance(value, (Mapping, list, tuple)) or all(
+        _shallow(part, left - 1) for part in parts))    # type: ignore[attr-defined]
+
+
 def _plain_data(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """`meta` as JSON keeps it, free of secrets."""
+    """`meta` as JSON keeps it, free of secrets, no deeper than `forget` can look into."""
     try:
-        return dict(json.loads(to_json(clean(dict(meta)))))
+        _require(_shallow(plain := dict(meta), 120), "it is nested more than a hundred deep")
+        return dict(json.loads(to_json(clean(plain))))
     except (ValueError, TypeError, RecursionError) as error:
         raise InvalidInput(f"meta={_shown(meta)} is not plain JSON data ({error})") from None
 
@@ -5515,7 +5530,8 @@ def insert(brain: _Brain, draft: Draft, scope: int, gist: int | None, decision: 
                             before=[*before.values()])
     pointers = pointer_group(ident, impacts, draft.words)
     for earlier, weight in zip(before, NEXT, strict=False):
-        pointers += pointer_group(earlier, add_impacts({}, first_words(draft.text), weight), ())
+        pointers += pointer_group(
+            earlier, add_impacts({}, first_words(draft.text[:2_000]), weight), ())
     if draft.vector is not None:
         store.run("INSERT INTO vectors VALUES(?, ?, ?)", ident, *draft.vector)
     store.add_pointers(now, "remember", scope, ident, pointers, _verdict(decision))
@@ -6564,10 +6580,12 @@ class _Quotes:
                     parts += [text[end:start], FORGOTTEN]
                 end = max(end, stop)
             return "".join([*parts, text[end:]]) if end else value
-        if isinstance(value, dict):
-            return {self.without(key): part if key in ("id", "call_id", "name") else
-                    self.without(part) for key, part in value.items()}
-        return [self.without(part) for part in value] if isinstance(value, list) else value
+        with suppress(RecursionError):
+            if isinstance(value, dict):
+                return {self.without(key): part if key in ("id", "call_id", "name") else
+                        self.without(part) for key, part in value.items()}
+            return [self.without(part) for part in value] if isinstance(value, list) else value
+        return FORGOTTEN        # written when meta might be nested deeper than this can go
 
 
 _Runs = set[tuple[str, ...]]
@@ -7084,12 +7102,14 @@ def _proposed(brain: _Brain, turns: Sequence[Item],
                 origins = {turn.origin for turn in sources}
                 if fields.get("when") is None:
                     fields["when"] = sources[0].valid_from
-                drafts.append((draft_of(
-                    brain, scope=owners[scope], session_id=session, turn_id=sources[0].turn_id,
-                    origin="tool" if "tool" in origins else
+                fields |= {     # who said it and where is not the extractor's to say
+                    "scope": owners[scope], "session_id": session, "turn_id": sources[0].turn_id,
+                    "origin": "tool" if "tool" in origins else
                     "user" if extractor is None and origins == {"user"} else "agent",
-                    tags=[OVERHEARD], meta={"sources": [turn.memory_id for turn in sources]},
-                    **fields), origins == {"user"}))
+                    "tags": [OVERHEARD, *listed(fields.get("tags") or (), "tags")],
+                    "meta": {**(fields.get("meta") or {}),
+                             "sources": [turn.memory_id for turn in sources]}}
+                drafts.append((draft_of(brain, **fields), origins == {"user"}))
     return drafts
 
 
@@ -7674,7 +7694,10 @@ def repair(folder: str, *, dry_run: bool = False,
     beside, and what it still gives is put over the newest sound copy, in a new file.  Raises
     StoreError, and changes nothing, where neither gives anything.
     """
+    folder = brain_folder(path_given(folder), None)
     path, config, wrong = os.path.join(folder, Store.FILE), config or MemoryConfig(), list[str]()
+    if not (os.path.lexists(path) or lost(folder)):
+        raise NotFound(f"there is no store at {folder!r}")
     sweep(folder)
     try:
         with closing(TraceStore(folder, config)) as store:
@@ -9802,13 +9825,6 @@ def reply_of(raw: Any) -> Reply:
                            "with text and tool calls") from error
 
 
-def _shallow(value: object, left: int = 100) -> bool:
-    """Whether data is nested at most `left` deep; Pythons differ in how deep their JSON goes."""
-    parts = value.values() if isinstance(value, Mapping) else value
-    return left > 0 and (not isinstance(value, (Mapping, list, tuple)) or all(
-        _shallow(part, left - 1) for part in parts))    # type: ignore[attr-defined]
-
-
 def _parts(content: Any) -> Iterator[Mapping[str, Any]]:
     """The parts of a content, and those within the items of OpenAI's Responses."""
     for part in [content] if isinstance(content, str) else content:
@@ -10333,7 +10349,7 @@ class AgentSession:
     def __init__(self, hippo: Hippocampus, session_id: str, *, scope: str | None = None,
                  session_settings: Any = None) -> None:
         self.hippo, self.scope, self.session_settings = hippo, scope or GLOBAL, session_settings
-        self.session_id = named_by(session_id, "session_id")[:200]
+        self.session_id = named_by(session_id, "session_id", 200)
         _require(bool(scope_key(self.scope) and self.session_id.strip()), "session_id is blank")
 
     async def get_items(self, limit: int | None = None) -> list[Any]:
@@ -10449,10 +10465,12 @@ class LangGraphStore:
         return _store_item(op, "Item", rows[0]) if rows else None
 
     def _draft(self, op: Any) -> Draft:
-        value, texts, base = exact_json(dict(op.value)), list[str](), sys.modules[op.__module__]
+        _require(isinstance(op.value, Mapping), f"value={_shown(op.value)} is no mapping")
+        value, texts, base = exact_json(op.value), list[str](), sys.modules[op.__module__]
         if op.index is None:
             texts = _strings(json.loads(value)) or [op.key]
-        for path in op.index or ():
+        for path in listed(op.index or (), "index"):
+            _require(isinstance(path, str), f"index: {_shown(path)} is no path")
             texts += base.get_text_at_path(json.loads(value), base.tokenize_path(path))
         text = cut_clean("\n".join(texts), MAX_TEXT_CHARS)
         return draft_of(
@@ -10480,13 +10498,14 @@ class LangGraphStore:
             self._rows(_place_of(op.namespace_prefix)),
             key=lambda row: json.loads(row["meta"])["store"]["place"])}
         scores: dict[int, float | None] = dict.fromkeys(rows)
+        _require(isinstance(op.query, str | None), f"query={_shown(op.query)} is no text")
         if op.query and op.query.strip():
             hits = self.hippo.recall(op.query, k=1_000, scope=self.scope, min_confidence=0.0,
                                      tags=[_tag(op.namespace_prefix)]).items
             scores = {hit.memory_id: hit.confidence for hit in hits if hit.memory_id in rows}
         items = [_store_item(op, "SearchItem", rows[i], score=score) for i, score in scores.items()]
         kept = [item for item in items if _passes(item.value, op.filter or {}, False)]
-        return kept[op.offset:op.offset + op.limit]
+        return kept[_page_of(op)]
 
     def _namespaces(self, op: Any) -> list[tuple[Any, ...]]:
         found = {tuple(json.loads(row["key"])[0]) for row in self._rows("[[")}
@@ -10496,7 +10515,14 @@ class LangGraphStore:
             found = {name for name in found if len(name) >= len(condition.path) and all(
                 wanted in ("*", part) for part, wanted in zip(
                     name[::step], condition.path[::step], strict=False))}
-        return sorted({name[:op.max_depth] for name in found})[op.offset:op.offset + op.limit]
+        depth = None if op.max_depth is None else _whole(op.max_depth, "max_depth", 10**9, 0)
+        return sorted({name[:depth] for name in found})[_page_of(op)]
+
+
+def _page_of(op: Any) -> slice:
+    """Which of its results an op asks for."""
+    first = _whole(op.offset, "offset", 10**9, 0)
+    return slice(first, first + _whole(op.limit, "limit", 10**9, 0))
 
 
 def _place_of(namespace: Sequence[Any], key: str | None = None) -> str:
@@ -10527,7 +10553,7 @@ def _store_item(op: Any, kind: str, row: sqlite3.Row, **more: Any) -> Any:
 
 def _passes(value: Any, wanted: Any, operators: bool = True) -> bool:
     """Whether a value passes a filter; what has no order passes no comparison."""
-    if operators and isinstance(wanted, Mapping) and any(name[:1] == "$" for name in wanted):
+    if operators and isinstance(wanted, Mapping) and any(str(name)[:1] == "$" for name in wanted):
         for name in wanted:
             _require(name in _ORDERS, f"Unsupported operator: {name}")
         with suppress(TypeError, ValueError):
@@ -12114,7 +12140,8 @@ class _OwnIntake:
         pointers = store.pointers_of(store.traces([ident])[ident])
         before = store.turns(previous) if self.hippo.config.use_context else {}
         for earlier, weight in zip(before, NEXT, strict=False):
-            pointers += pointer_group(earlier, add_impacts({}, first_words(draft.text), weight), ())
+            pointers += pointer_group(
+                earlier, add_impacts({}, first_words(draft.text[:2_000]), weight), ())
         store.add_pointers(self.hippo.clock(), "remember", scope, ident, pointers)
         self.placed[row["id"]] = self.known[row["uid"]] = ident, scope
         return Verdict("create", ident, text)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import base64
+import gc
 import hashlib
 import inspect
 import io
@@ -34,6 +35,7 @@ import string
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import tomllib
 import tracemalloc
@@ -3916,6 +3918,53 @@ def test_a_store_of_schema_1_is_indexed_anew_after_a_copy(alone):
         sql(alone, "INSERT INTO trace_terms(rowid, terms) VALUES(9, 'chart')")
 
 
+def test_three_who_open_a_store_of_another_analyser_index_it_anew_once(hippo, alone, monkeypatch):
+    put(hippo, "The chart of the bay")
+    sql(alone, "UPDATE db_meta SET value = '0' WHERE key = 'analyser'")
+    done, index = [], rm.TraceStore.reindex
+    gate = threading.Barrier(3)
+    meta = rm.TraceStore.meta
+
+    def seen(store, key, *default):     # all three see the old one before the first goes on
+        value = meta(store, key, *default)
+        if key == "analyser" and not store._con.in_transaction:
+            gate.wait(9)
+        return value
+
+    monkeypatch.setattr(rm.TraceStore, "meta", seen)
+    monkeypatch.setattr(rm.TraceStore, "reindex", lambda store: done.append(index(store)))
+    openers = [threading.Thread(target=lambda: Hippocampus.open(alone).close()) for _ in range(3)]
+    for opener in openers:
+        opener.start()
+    for opener in openers:
+        opener.join()
+    assert len(done) == 1 and said(hippo, "chart bay") and hippo.check() == []
+
+
+def test_a_store_on_a_read_only_file_system_is_read_whatever_its_mode(hippo, alone, monkeypatch):
+    put(hippo, "The chart of the bay")
+    hippo.close()
+    os.chmod(alone / "memory.db", 0o644)
+    can, no = os.access, OSError(30, "Read-only file system")
+    monkeypatch.setattr(os, "access", lambda path, how: how != os.W_OK and can(path, how))
+    monkeypatch.setattr(os, "chmod", lambda *_: (_ for _ in ()).throw(no))
+    with Hippocampus.open(alone) as hippo:
+        assert said(hippo, "chart bay") and hippo.store.read_only
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_stands_in_the_place_of_a_lock_is_named_and_nothing_stays_open(hippo, alone):
+    put(hippo, "The chart of the bay")
+    (alone / "sleep.lease").write_bytes(b"no database" * 99)
+    with pytest.raises(rm.ReadOnly, match=r"sleep.lease' can't be made .*remove what stands"):
+        hippo.consolidate()
+    gc.collect()
+    assert [link for link in os.listdir("/proc/self/fd") if "sleep.lease" in os.path.realpath(
+        f"/proc/self/fd/{link}")] == []
+    (alone / "sleep.lease").unlink()
+    assert hippo.consolidate()
+
+
 def test_a_second_handle_that_closes_keeps_the_locks_of_the_first(alone):
     writer = ("import sys, realmemory as rm\n"
               "with rm.Hippocampus.open(sys.argv[1]) as hippo:\n"
@@ -3931,6 +3980,24 @@ def test_a_second_handle_that_closes_keeps_the_locks_of_the_first(alone):
             told.append(int(ran.stdout))
     with Hippocampus.open(alone) as hippo:
         assert told == list(range(1, 11)) == sorted(ids(hippo.traces())) and hippo.check() == []
+
+
+@pytest.mark.parametrize("depth", [100, 900])
+def test_meta_nested_too_deep_is_refused_and_never_keeps_a_text_from_being_forgotten(
+        depth, hippo, alone):
+    mast, main = "The mast of the harbour is oak, fourteen metres high", rm.MainContext(hippo, "s")
+    gone, meta = *put(hippo, mast), mast
+    for _ in range(depth):
+        meta = {"of": meta}
+    told = main.add("assistant", "here it is", meta={"about": mast})
+    if depth > 100:
+        with pytest.raises(rm.InvalidInput, match="nested more than a hundred deep"):
+            main.add("assistant", "here it is", meta={"about": meta})
+        sql(alone, f"UPDATE traces SET meta = '{json.dumps({'about': meta})}' WHERE id = {told}")
+    else:
+        main.add("assistant", "here it is", meta={"about": meta})
+    assert hippo.forget(gone).memory_ids == (gone,)
+    assert sql(alone, "SELECT count(*) FROM traces WHERE meta LIKE '%fourteen%'") == [(0,)]
 
 
 def test_forgetting_reaches_cues_that_quote_what_they_did_not_return(hippo, alone):
@@ -5607,6 +5674,21 @@ def test_a_text_in_which_nothing_can_be_seen_is_blank(hippo, text):
             write(text)
     assert hippo.traces() == [] and main.core["task"].value == "x"
     assert "(no text)" in hippo.get(main.add("user", text)).text
+
+
+@pytest.mark.parametrize("piece", ["line {} of the log\n", "a{}b4", "hoist{}"])
+def test_no_cache_keeps_long_texts_that_were_remembered(piece, hippo):
+    held, size = [], 80_000
+    tracemalloc.start()
+    try:
+        for sign in "cdefghijkl":
+            text = piece.replace("{}", sign) * (size // len(piece))
+            hippo.remember(text, session_id="s", force_new=True)
+            gc.collect()
+            held.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+    assert held[-1] - held[3] < 4 * size    # of six texts
 
 
 # === 19. Recalling ===
@@ -7489,6 +7571,18 @@ def test_an_unfit_proposal_is_left_out_and_sleep_goes_on(proposal, hippo):
     assert [item.text for item in hippo.traces()] == ["the mast is of oak"]
     talk(hippo, None, "s", "the sail is red")
     assert hippo.consolidate(extractor=lambda turns: [t.text for t in turns]).counts["learned"] == 1
+
+
+@pytest.mark.parametrize("told", [
+    {"tags": ["rig"]}, {"tags": "rig"}, {"meta": {"sure": True}}, {"origin": "user"},
+    {"scope": "beta"}, {"session_id": "t"}, {"turn_id": "9"}])
+def test_a_proposal_may_have_any_argument_of_remember_but_not_say_who_said_it_where(told, hippo):
+    turn, = talk(hippo, "alpha", "s", "the mast is made of oak")
+    hippo.consolidate(extractor=lambda turns: [{"text": "the mast is of oak", **told}])
+    item, = hippo.traces(scope="alpha")
+    assert (item.scope, item.origin, item.session_id, item.turn_id) == ("alpha", "agent", "s", "1")
+    assert item.meta == {**told.get("meta", {}), "sources": [turn]}
+    assert item.tags == ("learned", *["rig"] * ("tags" in told))
 
 
 @pytest.mark.parametrize("given", [None, 5, "the mast is of oak", {"text": "the mast is of oak"}])
@@ -10450,6 +10544,8 @@ def test_an_agent_session_is_a_session_of_the_sdk_and_honours_its_settings(hippo
     assert asyncio.run(session.get_items(3)) == items[1:]
     assert asyncio.run(rm.AgentSession(hippo, "s-2").get_items()) == []
     assert asyncio.run(rm.AgentSession(hippo, "s-1", scope="shop").get_items()) == []
+    with pytest.raises(rm.InvalidInput, match="at most 200 characters"):    # cut, two were one
+        rm.AgentSession(hippo, "s" * 201)
     for bad in (["text"], [{"role": "user", "content": {1, 2}}]):
         with pytest.raises(rm.InvalidInput):
             asyncio.run(session.add_items(bad))
@@ -10685,6 +10781,23 @@ def test_items_of_a_langgraph_store_are_remembered_like_any_text(hippo):
     put(hippo, "The press runs at 40 rpm", scope="shop")
     hippo.consolidate()
     assert store.get(("a",), "k").value["note"] == "The press runs at 40 rpm"
+
+
+@pytest.mark.parametrize("call, words", [
+    (lambda s: s.put(("u",), "k", 5), "value=5"), (lambda s: s.search(("u",), limit=1.5), "limit"),
+    (lambda s: s.search(("u",), offset=-1), "offset=-1"),
+    (lambda s: s.search(("u",), query=5), "query=5"),
+    (lambda s: s.put(("u",), "k", {"a": 1}, index=5), "index=5"),
+    (lambda s: s.put(("u",), "k", {"a": 1}, index=[5]), "index: 5"),
+    (lambda s: s.list_namespaces(limit="x"), "limit='x'"),
+    (lambda s: s.list_namespaces(max_depth=1.5), "max_depth=1.5")])
+def test_a_wrong_argument_of_a_langgraph_store_is_named(call, words, hippo):
+    store = graph_store(hippo)
+    store.put(("u",), "k", {"note": "The press runs at 40 rpm", "x": {"5": 1}})
+    with pytest.raises(rm.InvalidInput, match=re.escape(words)):
+        call(store)
+    assert store.search(("u",), filter={"x": {5: 1}}) == []
+    assert [item.key for item in store.search(("u",))] == ["k"]
 
 
 def scaffold(cli, runtime):
@@ -15062,6 +15175,15 @@ def test_a_full_disk_is_not_called_a_bad_copy(cause, hippo, monkeypatch):
         hippo.restore(copy)
     assert f"{copy!r} is sound" in str(raised.value) and str(cause) in str(raised.value)
     assert "choose another" not in str(raised.value) and hippo.check() == []
+
+
+@pytest.mark.parametrize("folder, words", [
+    ("nowhere", "no store"), ("", "no file or folder"), (5, "path=5"), ("~/none", "no store")])
+def test_a_repair_of_no_store_says_so_and_makes_none(folder, words, alone, tmp_path):
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(rm.RealMemoryError, match=words):
+        rm.repair(folder)
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.parametrize("lost", [b"Parcel 40 goes", b'"uids":'])     # a trace, or the journal
