@@ -5062,7 +5062,7 @@ def number_in(value: object, name: str, low: float, high: float) -> float:
 # Guard, analysis and embedding happen outside the lock; inside one BEGIN IMMEDIATE: catch up, gate,
 # write, so that twenty processes remembering one sentence leave one trace reinforced twenty times.
 # A text of a sentence takes about .5 ms (`python bench.py writes --sizes 1000`); a savepoint for
-# each is 2 % of that, so that one for a hundred, which would write them twice where one fails, lost.
+# each is 2 % of that: one for a hundred, which are written twice where one fails, won nothing.
 
 class Draft(Record):
     """A checked and analysed text on its way into the store."""
