@@ -3412,8 +3412,8 @@ class Store:
             if not os.path.lexists(self.path):
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
         except FileExistsError:
-            raise StoreError(f"{self.folder!r} is a file, or a link to nothing; --path names a folder"
-                             ) from None
+            raise StoreError(f"{self.folder!r} is a file or a link to nothing; --path names a "
+                             "folder") from None
         except OSError as error:
             raise ReadOnly(f"{self.path!r} can't be created ({error.strerror}); give another "
                            "--path or set REALMEMORY_HOME") from error
