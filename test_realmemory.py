@@ -14,6 +14,7 @@ import ast
 import asyncio
 import base64
 import hashlib
+import html
 import inspect
 import io
 import json
@@ -2629,6 +2630,9 @@ def test_planted_instructions_are_kept_but_quarantined(text, hippo, cli):
     assert "Ruth" in hippo.brief() and rm.one_line(text)[:12] not in hippo.brief()
     assert {"status": "quarantined", "kind": "procedural", "scope": "global", "n": 1} in (
         hippo.report()["traces"])
+    told, = hippo.report()["quarantined"]
+    assert told["text"] == rm.one_line(text, 200) and "Quarantined" in cli("report").out
+    assert told["text"][:12] in html.unescape(rm.report_page(hippo))
     with pytest.raises(ValueError, match="quarantined"):
         hippo.pin(item.memory_id)
     with pytest.raises(ValueError, match="untrusted"):
