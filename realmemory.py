@@ -59,7 +59,7 @@ from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from heapq import nlargest, nsmallest
-from itertools import accumulate, chain, count, groupby, islice, permutations, repeat
+from itertools import accumulate, chain, count, groupby, islice, pairwise, permutations, repeat
 from operator import add, eq, ge, gt, le, lt, mul, ne
 from types import SimpleNamespace
 
@@ -404,6 +404,7 @@ _EMOJI = Regex("[\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff]")
 # A number with commas; a word, identifier, path, version, C++, C#; any other sign.
 _TOKEN = Regex(rf"\d{{1,3}}(?:,\d{{3}}){{1,6}}(?![\w,])"
                rf"|{_W}+(?:(?:[./\\:@+#~=&'-]|://){_W}+)*(?:\+\+|\#)?|[^\s\w]")
+_NO_SIGN = Regex(_TOKEN.source.removesuffix(r"|[^\s\w]"))
 _COMPOUND = Regex(r"[\d_./\\:@+#~=&'-]|[a-zа-я][A-ZА-Я]")
 # 2027-03-05T09:30, 2027/3/5, 5.3.2027, 2027-03; 5/25/2027 and 25-05-2027, where one of two can be
 # the month.
@@ -434,7 +435,7 @@ _PLAIN = {      # replaced sign by sign: five times as fast as `translate`
     "\u00fe": "th", "\u00de": "TH", "\u00f0": "d", "\u00d0": "D"}
 
 # English, Russian, Spanish, German: +3.8 on LoCoMo, +3.5 on BEAM.  Not "may", "son", "die".
-ANALYSER = "5"  # version of what this section puts out: another one re-indexes
+ANALYSER = "6"  # version of what this section puts out: another one re-indexes
 STOP = frozenset("""
 a an the and or but if then so of to in on at by for from with about as into than that this these
 those there here it its is are was were be been being am do does did doing done have has had having
@@ -488,9 +489,9 @@ _ROMANCE = Regex("(.{3,}?)(?:[ai]miento|[ai]cion(?:es)?|adora?|mente|ando|[iy]en
 _SLAVIC = Regex("(.{3,}?)(?:(?:[ыиая]ми|[ое]го|[ое]му|[аяиь]я|[оеыи]й|[оеыиь]е|[уюиь]ю|[ыиоеая]м"
                 "|[ыиая]х|[ое]в|и(?:ями|ях|ем|ям|ей|и)|[аяоеуюиыьй]|л[аои]?|т[ьи]|[еиуюая]т|[еи]шь"
                 "|[еи]те)(?:ся|сь)?|ся|сь)")
-# What is analysed of a text that no hand wrote: so many different words (a novel has 20,000), and
+# What is analysed of a text that no hand wrote: so many different words (a novel has no more), and
 # signs of a word or unspaced run, from both ends.  The whole is stored and shown all the same.
-MOST_KINDS, MOST_SIGNS = 30_000, 10_000
+MOST_KINDS, MOST_SIGNS = 20_000, 10_000
 # Letters of a stem at most: with inflection off, the cap does a derivational stemmer's work in any
 # language (nation/national).  Snowball .788 / .579, this .789 / .575, no cap .779 / .572.
 _CAP = 6
@@ -667,10 +668,10 @@ def _both_ends(found: list[str]) -> list[str]:
 
 @lru_cache(4)  # a write analyses its text for the index, FTS5 and the gate
 def _terms(text: str) -> tuple[str, ...]:
-    found = _both_ends(tokens(text))
-    plain = text.isascii() and max(map(len, found), default=0) < 40
-    look_up = _cached if plain else _look_up
-    return tuple(_both_ends([*chain.from_iterable(map(look_up, found))]) or found)
+    plain = text.isascii()      # its signs alone are no terms
+    found = _both_ends(list(_NO_SIGN.findall(text)) if plain else tokens(text))
+    look_up = _cached if plain and max(map(len, found), default=0) < 40 else _look_up
+    return tuple(_both_ends([*chain.from_iterable(map(look_up, found))]) or tokens(text))
 
 
 def content(text: str) -> list[str]:
@@ -1511,10 +1512,10 @@ def same_claim(ours: Facts, theirs: Facts) -> bool:
     left, right = set(_own(ours, theirs)), set(_own(theirs, ours))
     if not left and not right:
         return ours.words == theirs.words or sorted(ours.plain) != sorted(theirs.plain)
-    names = {word for text in (ours, theirs) for token, word in zip(
-        text.raw[1:], text.plain[1:], strict=True) if token[:1].isupper()}
-    return (ours.signs == theirs.signs and not len(left) == len(right) == 1
-            and all(word.isalpha() and word not in names for word in left | right))
+    return ours.signs == theirs.signs and not len(left) == len(right) == 1 and (
+        all(map(str.isalpha, left | right))) and (left | right).isdisjoint(
+            word for text in (ours, theirs) for token, word in zip(
+                text.raw[1:], text.plain[1:], strict=True) if token[:1].isupper())
 
 
 def distance(mine: int, theirs: int, shared: int, *, spaced: bool = True) -> tuple[bool, float]:
@@ -1562,8 +1563,8 @@ def rewarded(strength: float, reward: float, config: MemoryConfig) -> float:
 # Memory is a way to plant instructions and a place where secrets rest.  Secrets are cut out before
 # a text is stored.  Directive-shaped text and hidden characters are stored but quarantined: never
 # in a brief, shown only marked.  Recalled text is rendered as data, whatever its rank.
-# Of 103 secrets in everyday forms of 14 languages, 68 were cut out when these rules first met them
-# and 100 since, with no false alarm in 132 texts that look like one (`pytest -s -k
+# Of 103 secrets in everyday forms of 14 languages 100 are cut out, of 55 in more forms that no rule
+# was made for 48, with no false alarm in 254 texts that look like one (`pytest -s -k
 # secrets_of_many_kinds`); linear, 0.2 s a megabyte.
 
 # What is looked for where a word of the first column stands in the text; the named part is cut out.
@@ -1583,13 +1584,13 @@ _SECRETS = tuple((signs.split(), Regex(pattern, re.S)) for signs, pattern in (
      r"(?P<private_key>-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?=[\s\\]).*?"
      r"(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\Z))"),
     ("bearer authorization",
-     r"(?i:bearer|authorization['\"]?\s{0,3}[:=]\s{0,3}['\"]?(?:basic|token|apikey))\s{1,3}"
+     r"(?i:bearer|authorization['\"]?\s{0,3}[:=,]\s{0,3}['\"]?(?:basic|token|apikey))\s{1,3}"
      r"(?P<bearer>(?=[A-Za-z._~+/=-]{0,80}\d)[A-Za-z0-9._~+/=-]{16,4000})"),
     ("://",
      r"://[^\s/:@]{0,64}:(?P<url_password>(?![<${%\[*]|(?:pass|passwd|password|pw|secret|token)@)"
      r"[^\s/]{3,256})(?=@)"),
-    ("-u --user --proxy-user", r"\b(?:curl|wget|https?) (?:[^\s|]{1,60} ){0,6}?"
-     r"(?:-u|--(?:proxy-)?user)[ =]?['\"]?[^\s:'\"]{1,60}:"
+    ("-u -a --user --proxy-user --auth", r"\b(?:curl|wget|https?) (?:[^\s|]{1,60} ){0,6}?"
+     r"(?:-\w{0,4}u|-a|--auth|--(?:proxy-)?user)[ =]?['\"]?[^\s:'\"]{1,60}:"
      r"(?P<login>(?!(?i:pass\w{0,6}|token|secret|pw|[x*.]{1,20})(?:['\"\s]|\Z))"
      r"[^\s'\"$<{%]{4,256})"),
     ("curl mysql sshpass login twine redis-cli auth= (auth",
@@ -1611,7 +1612,8 @@ _SECRETS = tuple((signs.split(), Regex(pattern, re.S)) for signs, pattern in (
      r"(?=[a-z\d+/]{0,999}[A-Z])(?:[A-Za-z\d+/]{4}){2,9999}+"
      r"(?:[A-Za-z\d+/]{2}==|[A-Za-z\d+/]{3}=)?)(?![^\s'\"])"),
     ("value", r"(?i:(?:key|name)['\"]?\s?[=:]\s{0,3}['\"]?[\w.:-]{0,40}"
-     r"(?:key|secret|token|passw\w{2,4}|pwd)['\"]?[\s,]{1,40}['\"]?value['\"]?\s?[=:]\s{0,3}['\"]?)"
+     r"(?:key|secret|token|passw\w{2,4}|pwd|authorization)['\"]?[\s,]{1,40}['\"]?value['\"]?\s?"
+     r"[=:]\s{0,3}['\"]?(?:(?:basic|bearer|token)\s)?)"
      rf"(?P<password>{_MIXED}[^\s'\"$<{{%]{{6,256}})"),
     ("card karte карт tarjeta carte", r"(?i:card|karte|карт\w{0,2}|tarjeta|carte)\b[^\d\n]{0,24}"
      r"(?P<card>[2-6]\d{3}(?:[ -]?\d{4}){2}[ -]?\d{2,4})(?!\d)"),
@@ -1623,9 +1625,9 @@ _SECRETS = tuple((signs.split(), Regex(pattern, re.S)) for signs, pattern in (
      rf"(?<![^\s'\"`(])(?P<password>{_MIXED}[^\s'\"`,;:()<>$]{{6,64}})['\"`]? (?i:is|was|as|ist"
      r"|als|es|como|est|comme|[—–-](?: это)?|это)(?: (?:the|my|our|his|her|das|die|mein|dein|unser"
      r"|la|el|mi|tu|le|mon|ma|мой|наш|[\w-]{1,20}['’]s))(?: (?!\w*(?:ed|ing)\b)[\w-]{2,12})? "
-     rf"{_PASSWORD}(?=\s{{0,3}}(?:[.,;!)\n]|\Z|(?:for|to|of|on|at|here|für|de|от)\b))"),
-    ("chang reset rotate смени измени поменя cambi",
-     r"\b(?i:chang|reset|rotate|смени|измени|поменя|cambi)\w{0,6} (?:[\w'’-]{1,15} ){0,3}?"
+     rf"{_PASSWORD}(?=\s{{0,3}}(?:[.,;!)\n]|\Z|(?:for|to|of|on|at|in|here|now|everywhere|für|de|от)\b))"),
+    ("chang set rotate смени измени поменя cambi",
+     r"\b(?i:chang|(?:re)?set|rotate|смени|измени|поменя|cambi)\w{0,6} (?:[\w'’-]{1,15} ){0,3}?"
      rf"{_PASSWORD}(?: [\w'’-]{{1,15}}){{0,3}}? (?:to|на|a|en) {_NEW}"),
     ("passwort kennwort", rf"(?:Passwort|Kennwort)(?: [\w'’-]{{1,15}}){{0,3}}? auf {_NEW}"),
     ("u: u= user: user= -u --user zip",
@@ -1633,14 +1635,14 @@ _SECRETS = tuple((signs.split(), Regex(pattern, re.S)) for signs, pattern in (
      r"|(?:\s-u|--user(?:name)?)[ =]?[\w.@-]{1,60} [^\n|]{0,24}?(?<![\w-])-p(?!ass) ?['\"]?"
      r"|\bzip [^\n|]{0,40}?-P ?['\"]?)"
      r"(?P<login>(?=[^\s'\"]{0,64}\d)(?=[^\s'\"]{0,64}[^\W\d_])[^\s'\"$<]{6,64})"),
-    ("code код código", rf"{_ONE_TIME}(?i:\s?:|\s(?:is|was|lautet|ist|est|es))\s"
-     r"(?P<code>\d{5,8})(?=\s{0,2}(?:[.,;!\n]|\Z))"),
+    ("code код código", rf"{_ONE_TIME}(?i:\s?:|\s(?:is|was|lautet|ist|est|es)|)\s"
+     r"(?P<code>\d{4,8})(?=\s{0,2}(?:[.,;!\n]|\Z))"),
     ("code", rf"\b(?P<code>\d{{5,8}}) is your (?:[A-Z]\w{{1,20}} )?{_ONE_TIME}"),
     ("cookie",
      r";\s?[\w.-]{1,40}=(?P<cookie>(?=[^\s;]{0,99}\d)(?=[^\s;]{0,99}[A-Za-z])"
      r"[\w%+/=.-]{20,4000})"),
     ("--pass --token --secret --api-key",
-     r"--(?:pass(?:word|wd|phrase)?|token|secret|api-key)[ =]['\"]?"
+     r"--(?:pass(?:word|wd|phrase)?|token|secret|api-key)(?:[ =]|['\"],\s?)['\"]?"
      r"(?P<login>(?=[^\s'\"]{0,64}\d)[^\s'\"$</{][^\s'\"$<]{5,255})"),
     ("login creds credentials zugangsdaten identifiants логин доступ",
      r"(?i:\b(?:log-?in|creds|credentials|zugangsdaten|identifiants|логин|доступы?)\b[^\n:=/]{0,40}"
@@ -1699,7 +1701,7 @@ _LABELLED = tuple((signs.split(","), Regex(f"(?P<label>{labels}){_VALUE}")) for 
      r"(?:export|setx?|env:?)(?<!\w\w\wset)(?<!\wenv) ?\w{1,40}"
      rf"(?:token|secret|auth|passw\w{{2,4}}|pwd|key(?:{_KEYS}))(?=[ =])|password|passwd|passphrase"
      r"|passcode|_pass|-pass|[?&](?:pass|s(?:ecret|ig)|(?:access_?|auth_?)?token|api_?key)|pwd"
-     rf"|key(?<=[?&]key)|secret|credential|\"auth|_auth|-auth|token|key(?:{_KEYS})"
+     rf"|key(?<=[?&]key)|secret|credential|[\"_-]auth(?!or(?!iz|is))|token|key(?:{_KEYS})"
      r"|cookie(?:['\"]?\s?[:=]\s?['\"]?[\w.-]{1,40}(?==))?"
      r"|p(?:ass|w|sk|in)(?<!\wpass)(?<!\wpw)(?<!\wpsk)(?<!\wpin)(?![\w-])"),
     ("passwort,kennwort,пин,парол,contrase,clave,密码,密碼,口令,ключ,секрет,токен,密钥,令牌,senha,"
@@ -1778,8 +1780,8 @@ tiene tienes | z as как como | T say* said told want* говор* dice diga |
 | c asking wait* request* спраш* pregunta* pidas esperar | 5 scp | Q void отменен* | n need required
 hace falta | l allowed authorized | o hide скрой ocultaselo oculta ocultalo | Y valid действуют
 validas | f above вышесказан* вышеуказан* вышеизложен* выше arriba | J message messages text line
-сообщени* mensaje* | Z copy append attach email mail скопируй* приложи* copia adjunta adjuntalo
-| I ignoriere ignorieren vergiss vergessen missachte ignorez oublie oubliez | K umgehe uberspringe
+сообщени* mensaje* | Z copy append attach email mail скопируй* приложи* copia adjunta adjuntalo | I
+ignoriere ignorieren vergiss vergessen missachte ignorez oublie oubliez | K umgehe uberspringe
 deaktiviere contourne contournez desactive desactivez | B hore horen gehorche obeis obeissez ecoute
 ecoutez | NB n'ecoute* n'obei* | b befolge befolgen suis suivez | E genehmige uberweise fuhre losche
 approuve approuvez supprime | e sende senden schicke schicken envoie envoyez transmets | a agis
@@ -1794,58 +1796,75 @@ sicherheitsrichtlinie* sicherheitsregel* | SC sicherheitspruf* | sO systemanweis
 beschrankung* einschrankung* filtre* | C freigabe* bestatigung* genehmigung* zustimmung* prufung*
 autorisation* | X passwort* schlussel zugangsdaten passe cles | D uneingeschrankt* unzensiert* | z
 wie comme | U nutzer* benutzer* utilisateur* l'utilisateur* | f oben obig* precede | A assistent*
-modele | p deine deinen dein tes vos твои свои tus раньше ранее bisher fruher avant | q whatever |
-y dir te toi vous тебе тебя | ym musst sollst dois devez | T gave given dieron dijeron gesagt
-gegeben mentions mentioned asks asked fragt fragst erwahnt parle demande mentionne menciona
-упоминает спросит | V merke merk retiens retenez souviens | 4 recommend* empfehl* empfiehl*
-recomiend* recomend* советуй* советова* рекомендуй* рекомендова* promote trust vertraue доверяй
-confia confiez | E approves pays deletes executes transfers call calls invoke llama rufe rufst
-appelle appelez вызови удали elimina borra ejecuta | Q void null ungultig* недействительн* nul nulle
-nulles invalid* hinfallig | 8 disabled deactivated lifted suspended aufgehoben deaktiviert*
-ausgeschaltet отключен* снят сняты desactivad* suspendid* desactive desactives levee levees suspendus
-| J nachricht* mensaje* | r verwalter* administrador* | = sind ist sont sera son estan es sind | Y
-apply applies gelten gilt s'applique* aplica* | l authorise authorize authorised autoriza autorise*
-erlaube разрешаю | § secretly heimlich* тайно тайком незаметно secretement secretamente | 4 recommand* | N niemand niemandem никому personne nadie | 7 context quoted
-untrusted recalled retrieved zitierte* цитат* цитируем* citado* citados citees | 9 end ends ended
-endet ende конец fin termina* закончил* | 6 new neue nouvelles nuevas новые real true | b follows
-folgt folgen suivent следует | W telling mentioning
-avisar dire sagen | K skips bypasses | ¶ read reads reading liest lees lisez прочитаешь
+modele | p deine deinen dein tes vos твои свои tus раньше ранее bisher fruher avant | q whatever | y
+dir te toi vous тебе тебя | ym musst sollst dois devez | T gave given dieron dijeron gesagt gegeben
+mentions mentioned asks asked fragt fragst erwahnt parle mentionne menciona упоминает спросит | V
+merke merk retiens retenez souviens memorise memoriza mentalise speichere speichern | 4 recommend*
+empfehl* empfiehl* recomiend* recomend* советуй* советова* рекомендуй* рекомендова* promote trust
+vertraue доверяй confia confiez recommand* | E approves pays deletes executes transfers call calls
+invoke llama rufe rufst appelle appelez вызови удали elimina borra bestatigt genehmigt uberweist
+одобряет подтверждает переводит подтверждай valide validez vire bestatige proceed start | Q null
+ungultig* недействительн* nul nulle nulles invalid* hinfallig annul* anulad* suspendu* widerrufen
+revoked cancelled aufgeh* | 8 disabled deactivated lifted suspended aufgehoben deaktiviert*
+ausgeschaltet отключен* снят сняты desactivad* suspendid* desactives levee levees suspendus | J
+nachricht* document | r verwalter* administrador* | = sind ist sont sera son estan es | Y apply
+applies gelten gilt s'applique* aplica* | l authorise authorize authorised autoriza autorise*
+erlaube разрешаю agreed consented permitted permits разрешил* согласен autorizo autorizado
+zugestimmt erlaubt accepte autorise | § secretly heimlich* тайно тайком незаметно secretement
+secretamente quietly unauffallig discretamente discretement | N niemand niemandem никому personne
+nadie | 7 context quoted untrusted recalled retrieved zitierte* цитат* цитируем* citado* citados
+citees | 9 end ends ended endet ende конец fin termina* закончил* | 6 new neue nouvelles nuevas
+новые real true | b follows folgt folgen suivent следует | W telling mentioning avisar dire | K
+skips bypasses lift lifts снимаю снимает levanto leve hebe | ¶ read reads reading liest lees lisez
+прочитаешь lesen lee leen lit читает читаешь | t moment henceforth heute сегодня | d forever
+dauerhaft навсегда permanently | I verwirf verwerfen dismiss neglect отмени descartad rejette aside
+beiseite | B attention beachte | L constraint* guardrail* safeguard* grenzen schranken limit limits
+limites | ς itself own selbst selber сам сама automatically automatisch автоматически
+automaticamente automatiquement | A l'assistant l'agent ki | ρ refuse* weiger* verweiger* откаж*
+отказыва* rechaza rechazas refuses refusent | Nq nothing nada ничего | c ask demander fragen спросив
+спрашивая preguntes demande | e leite leiten weiterleiten transfiere reenvia transmet перешлет | ω
+best official offiziell* официальн* oficial officiel* | € payment* invoice* iban refund* purchase*
+payout* zahlung* rechnung* uberweisung* платеж* счет* перевод* pago* factura* paiement* facture*
+virement*
 """
 # "«" stands where a clause begins, "»" where "do not" may, "#" for the verb that ignores, "¤" for
 # "without limits", "†" for "the agent may", "◊" for the end of a clause; ~n for n words at most.
 _RULES = r"""
 override #j?%{0,4}[psSUA]%{0,3}[OP] #k?q%{0,4}O(?!>(?!k?[USps])) «[IK][kq>]{0,3}[pS][kqpsS]{0,2}R
- «[IK][kq]{0,3}(?:UR|R[>k]{1,2}U)
- #[kqp>,/]{0,3}(?:Uc|U[x=Hm]{0,2}[T0]|[T0][kq]?U) «Iqy=T »N[=x>]?B[>kx&]{0,3}U(?!>)
- »N=?[Bb][kq>]{0,2}(?:O[k>]{0,2}U|p%{0,2}O) (?:«|&)[=3]?N=?b[kqp>]{0,3}(?:s[PJR]|[PJR]>k?s)
- (?:«|&)3N[kp]{2,3}s[PJR]
- «B?I[>k]{0,2}q[kq>,=J]{0,4}[fp](?=[kJ]{0,2}(?:◊)) «I[>k]{0,2}J?[fp](?=[/&]|$)
- «BNk?[>k]{1,3}U(?=◊) #k?q?Op «I[q,k]{1,4}y=?T[xp]?(?=◊) «I[qk]{0,3}[OR][qkz,]{0,2}y=?T
- q~4f=?Q(?=◊) [0T]p[sX]{0,2}[PO](?=◊) «bN[kq>]{0,2}[OR]>?k?[sU](?=◊) »NBk?[>k]{0,3}U(?=◊)
+ «[IK][kq]{0,3}(?:UR|R[>k]{1,2}U) #[kqp>,/]{0,3}(?:Uc|U[x=Hm]{0,2}[T0]|[T0][kq]?U) «Iqy=T
+ »N[=x>]?B[>kx&]{0,3}U(?!>) »N=?[Bb][kq>]{0,2}(?:O[k>]{0,2}U|p%{0,2}O)
+ (?:«|&)[=3]?N=?b[kqp>]{0,3}(?:s[PJR]|[PJR]>k?s) (?:«|&)3N[kp]{2,3}s[PJR]
+ «B?I[>k]{0,2}q[kq>,=J]{0,4}[fp](?=[kJ]{0,2}(?:◊)) «I[>k]{0,2}J?[fp](?=[/&]|$) «BNk?[>k]{1,3}U(?=◊)
+ #k?q?Op NB>[kqp]{0,3}(?:O|[psS]{1,2}R) [pqS]{1,2}[ORL][=H]{0,2}(?:Q|8|N&?Y)(?=◊)
+ Qk?(?:p[ORL]|[ORL]p) [ORL]p[=H]{1,2}[Q8](?=◊) zk?O[1>]k?[UsvA] [ORL]~3z[8Q](?=◊)
+ «xI[kq>]{0,2}[psSUA]{1,2}R p~1[ORSL]{1,2}[H=]{1,3}(?:8|Q|x?K) «x?I[q,k]{1,4}y=?T[xp]?(?=◊)
+ «I[qk]{0,3}[OR][qkz,]{0,2}y=?T q~4f=?Q(?=◊) [0T]p[sX]{0,2}[PO](?=◊) »N=?b[kq]?p{1,2}[ORS](?=◊)
+ «bN[kq>]{0,2}[OR]>?k?[sU](?=◊) »NBk?[>k]{0,3}U(?=◊)
  «[kqp]{0,3}(?:[pq][OR]|[OR]p)[=H&]{0,2}(?:Q|Nx?Y)(?=◊)
 persona (?:y=?t|t[>,]{0,2}y|y=)~7(?:D|¤) y=[t>]{0,2}[vr]M «a~6(?:D|¤) «yHNq?L(?=◊) [yA]xwL(?=◊)
- y=(?:N&|&N)[kx]{0,3}A &Ny=[kx]{0,3}A
-role «[srv]I: «[sv][OPRx]?:[kt&=/]{0,3}(?:y=?[t&]?m|yHx?[OR]|k?Am|[IK]|px?[Og]) «A:~2I
+ [yA]~6HN[RLSO](?=◊) [yA]~4Nρ(?=◊) y=(?:N&|&N)[kx]{0,3}A &Ny=[kx]{0,3}A
+role «[srvU]I: «[sv][OPRx]?:[kt&=/]{0,3}(?:y=?[t&]?m|yH[x6]?[OR]|k?Am|[IK]|px?[Og]) «A:~2I
  «~2[srvU]J?[:,]~3[SCLR]{1,2}[>k]{0,2}S?[=H]?~2(?:8|Nn) [VJ]>k?A:~8(?:4|[KI][kqp>]{0,2}[SCRLO])
-fence (?:N|9[>k]{0,2})7G 7G9 «9>7?[7GP](?=◊) b=N[kq]?G «k?6O>k?Ab(?=◊)
-trigger [Tc]~8,~9(?:§|[>]X[^x]) U~4[Tc]~8,~9(?:w[0W]|&ok?[RO]) §[EeF!K] [EeF!]§ A¶k y=?¶k,~2[EeF!KZ]
+fence (?:N|9[>k]{0,2})7G 7G9 «9>~1[7GP](?=◊) «A,&?[EeFKI!] b=N[kq]?G N7x(?=◊) «k?6O>k?A(?:b(?=◊)|:)
+trigger U~4[Tc]~8,~9(?:§|[>]X[^x]|w[0W]|&ok?[RO]) 4~5,qk?U[cT] §[EeF!KZ] [EeF!][^§,]{1,4}§ A~2¶k
+ y=?¶k,~2[EeF!KZ]
 admin (?:«a~4|y=k?)r~12K~3[SCLRO]
 promotion V[kx>X,:]{0,5}z(?:(?=~7s)~7[OR]|(?=~7d)~7O) V~7[>k]p(?:s[OP]|P>s)
- [Vt]~6(?:ym|y=m|k?Am?&?)~6[4] V~4UH{0,2}lq
+ [Vt]~6(?:ym|y=m|k?Am?&?)~6[4] U[xH=]{0,2}l>?q V~6[Xd]~2:~3[UA]~6€ (?:dV|q~6[04])~6=kω
 approval (?:«|†)[Ee]~10[wN][kq>]{0,2}(?:[Cc][kq>&Cc]{0,4}U|U[kq>]?C)
- (?:«|†)K[kq>]{0,2}(?:U[k>]?C|C[kq>]{0,3}U) [Vtd]~6k?Am?&?E~6w[kq]?[cC] Am[t&]?[Ee]~10w[kq>]{0,2}[cC](?=◊) «y?Nn{1,2}[kq>]?(?:C[kq>]{0,3}U|U[k>]?C)
+ (?:«|†)K[kq>]{0,2}(?:U[k>]?C|C[kq>]{0,3}U) [Vtd]~6k?Am?&?E~6(?:w[kq]?[cC]|ς) [td]k?A&?Eq Nn>c>?k?C
+ Am[t&]?[Ee]~10w[kq>]{0,2}[cC](?=◊) «y?Nn{1,2}[kq>]?(?:C[kq>]{0,3}U|U[k>]?C)
  »NN?[kq>]?(?:[Cc][kq>]{0,2}C[kq>&]{0,3}U|c[kq>&]{0,3}U[kq>]{0,2}C)
-privilege «k?A[H=]{1,3}~2(?:rh|h~2r|r(?=◊))(?!>[^q]) «k?A(?:m|=l>)(?:K~1SC(?!>)|a~2r) Hyr ly>K[kq]{0,2}C
- S[LRC]=?NY>k?[UypA]
+privilege «k?A[H=]{1,3}~2(?:rh|h~2r|r(?=◊))(?!>[^q]) «k?A(?:m|=l>)(?:K~1SC(?!>)|a~2r) Hyr
+ ly>K[kq]{0,2}C jK~4[LRCS]>[yp] S[LRC]=?NY>k?[UypA]
 exfiltration «e[^Cc]{0,6}(?<!u)(?<!u\$)X(?!x)[^c]{0,6}[>k]{1,2}@ (?<![Nj])e[^Cc]{0,4}pX~4[>k]{1,2}@
- «e[kp]{0,2}q[kp]?G~3[>k]{1,2}@ «>?t~6U~10e~3[>k]{1,2}@
- (?:e|«Z)~4(?<!u)\$(?!u)~6[>k]@ (?<!u)\$(?!u)~2&!?ek?[>k]{1,2}@ F~8\$~3@ \$~3F~8@
- e~4(?<!u)[$X]~9(?:w[0W]|[&,]x?N{1,2}[=kq]?[0W]) E~5[>][kp]qk?G «Zqx?X~4[>]q
- 5[^j]{0,3}\$\$>?@ 5k?x?X[>k]{1,2}@
-concealment »N[Nk=]{0,2}(?:W|0(?=[kq>]*>))(?:q[>k]{0,2})?[>k]{0,3}U(?=◊|[>k&q])
+ «e[kp]{0,2}q[kp]?G~3[>k]{1,2}@ «>?t~6U~10e~3[>k]{1,2}@ (?:e|«Z)~4(?<!u)\$(?!u)~6[>k]@
+ (?<!u)\$(?!u)~2&!?ek?[>k]{1,2}@ F~8\$~3@ \$~3F~8@ e~4(?<!u)[$X]~9(?:w[0W]|[&,]x?N{1,2}[=kq]?[0W])
+ E~5[>][kp]qk?G «Zqx?X~4[>]q 5[^j]{0,3}\$\$>?@ 5k?x?X[>k]{1,2}@
+concealment &N?[0W]?Nq(?=◊) »N[Nk=]{0,2}(?:W|0(?=[kq>]*>))(?:q[>k]{0,2})?[>k]{0,3}U(?=◊|[>k&q])
  «[0W][k>]{0,2}UNq »NWNq[k>]{0,3}U(?=◊) «WN[k>]{0,3}U(?=◊) «o[k>]{1,3}U «2Vk{0,2}X1k?U «2Vk1k?U
 """
-_TELLING = frozenset("IKBbDLSrW0CcVsvQYoAX@47§")  # no rule holds where all of these are missing
+_TELLING = frozenset("IKBbDLSrW0CcVsvQYoARX@47§")  # no rule holds where all of these are missing
 _MARK = r"[^\]\n]{0,30}\]\s{0,9}"
 _TRUST = rf"\[(?:verif|trust|approv|провер|подтвер|довер|confia){_MARK}"
 _FROM = rf"\[(?:source|origin|from|источник|fuente|origen)\s?[:=]{_MARK}"
@@ -1880,7 +1899,7 @@ _LOOKS = str.maketrans("аеорсухіѕјԁһӏ", "aeopcyxisjdhl")
 _SPACED = Regex(r"(?<!\w)[^\W\d_](?:[ ._*-][^\W\d_]){2,}(?!\w)")
 _APART = Regex(r"[ ._*-][^\W\d_][ ._*-]")     # without it, none are
 # Two words with figures for letters; and what may be a sentence in base64.
-_LEET = Regex(r"(?:\b(?=[0-9@$]{0,9}[a-z])(?=[a-z]{0,9}[0-9@$])[a-z0-9@$]{3,20}\b\W{1,3}){2}")
+_LEET = Regex(r"(?:[a-z][013457@$]{1,2}[a-z][^\n]{0,16}?){2}")
 _LEET_LETTERS = str.maketrans("013457@$", "oieastas")
 _BASE64 = Regex(r"(?:[A-Za-z0-9+/]{4}){5,}(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
 # Overrides of direction, tags but those of flags, bits smuggled in signs of no width.
@@ -1969,11 +1988,12 @@ def _passwords_cut(text: str, pattern: Regex) -> str:
 
 def _looks_secret(match: re.Match[str], value: str) -> bool:
     """Whether the value that a row of _LABELLED found is a secret, and not what is told of one."""
-    low, key = match.string, re.match(r"[srp]k[_-][\w-]{20}", value)
+    low = match.string
+    key = value[1:2] == "k" and re.match(r"[srp]k[_-][\w-]{20}", value)
     if key or _NO_PASSWORD.match(value) or low[match.end():match.end() + 1] == "(":
         return bool(key)
     signs = re.sub(r"[\W_]", "", value)
-    mixed = re.search(r"\d", signs) and re.search(r"[^\W\d_]", signs)
+    mixed = not signs.isalpha() and re.search(r"\d", signs) and re.search(r"[^\W\d_]", signs)
     label, near = match["label"], match.start("value") - match.end("label") < 4
     told = match["said"] or match["is"] or near and label.startswith(_IN_SHELL)
     named = label.startswith(_OF_PASSWORDS) and label != "pass"
@@ -2017,16 +2037,26 @@ def _vocabulary() -> tuple[dict[str, str], dict[str, list[str]]]:
 
 @lru_cache(1)
 def _rules() -> re.Pattern[str]:
-    """_RULES as one expression over a sentence's signs; the group that matched names the kind."""
-    text = re.sub(r"~(\d+)", r".{0,\1}", _RULES.strip().replace("\n ", " "))
-    for mark, meant in (
-            ("»", "(?:«|&|[Ay]m?)[=3]?"), ("«", "(?:^|[,:/]|(?<![Nj])!)[&t3]{0,3}"),
-            ("#", r"(?<![NjL])(?<!^>)(?<![/,]>)[IK]"), ("%", "[kqpsSUA>&,/]"), ("◊", "[,:/&]|$"),
-            ("†", "[Ay](?:m|=l>)"), ("¤", "[wN].{0,3}[LS](?!>)")):
-        text = text.replace(mark, meant)
-    text = re.sub(r">(?!1)", "[>1]", re.sub(r"(\[[^]]*>)", r"\g<1>1", text))   # "from" is one
-    return re.compile("|".join(
-        f"(?P<{name}>{'|'.join(rows)})" for name, *rows in map(str.split, text.split("\n"))))
+    """_RULES as one expression over a sentence's signs; the group that matched names the kind, but
+    for a figure.  Where a rule begins is looked at once for all that begin alike."""
+    def meant(text: str) -> str:
+        text = re.sub(r"~(\d+)", r".{0,\1}", text)
+        for mark, stands in (
+                ("»", "(?:«|&|[Ay]m?)[=3]?"), ("«", "(?:^|[,:/]|(?<![Nj])!)[&t3]{0,3}"),
+                ("#", r"(?<![NjL])(?<!^>)(?<![/,]>)[IK]"), ("%", "[kqpsSUA>&,/]"),
+                ("◊", "[,:/&]|$"),
+                ("†", "[Ay](?:m|=l>)"), ("¤", "[wN].{0,3}[LS](?!>)")):
+            text = text.replace(mark, stands)
+        return re.sub(r">(?!1)", "[>1]", re.sub(r"(\[[^]]*>)", r"\g<1>1", text))  # "from" is one
+
+    begins: dict[str, dict[str, list[str]]] = {"": {}, "«": {}, "»": {}, "#": {}}
+    for name, *rows in map(str.split, _RULES.strip().replace("\n ", " ").split("\n")):
+        for row in rows:
+            begin = row[0] if row[0] in begins else ""
+            begins[begin].setdefault(name, []).append(meant(row[len(begin):]))
+    return re.compile("|".join(meant(begin) + "(?:" + "|".join(
+        f"(?P<{name}{n}>{'|'.join(rows)})" for name, rows in kinds.items()) + ")"
+        for n, (begin, kinds) in enumerate(begins.items())))
 
 
 @lru_cache(1 << 12)
@@ -2091,7 +2121,7 @@ def _planted(readings: Sequence[str]) -> str:
     told = dict.fromkeys(part for row in rows if not _TELLING.isdisjoint(row)
                          for part in row.split(".") if not _TELLING.isdisjoint(part))
     found = [*map(_FORGED.search, readings), *(_rules().search(part) for part in told)]
-    return next((str(match.lastgroup) for match in found if match), "")
+    return next((str(match.lastgroup).rstrip("0123") for match in found if match), "")
 
 
 def _decoded(text: str) -> str:
@@ -2114,7 +2144,7 @@ def suspicion(text: str) -> str:
         return "hidden characters"
     plain = unescaped(text)
     readings = [*map(_unmasked, dict.fromkeys((text, plain)))]      # "\never" is both
-    if _BASE64.search(plain) and (told := _decoded(plain)):
+    if max(map(len, plain.split()), default=0) > 19 and (told := _decoded(plain)):
         readings.append(_unmasked(told))
     if _LEET.search(readings[-1]):
         readings.append(readings[-1].translate(_LEET_LETTERS))
@@ -2129,18 +2159,31 @@ def storable(text: str) -> str:
         "utf-16", "replace")
 
 
+def named_parts(value: Mapping[Any, Any] | Iterable[Any], key: str) -> list[tuple[str, Any, str]]:
+    """Name, part and the names over it, the nearest first: of a mapping, where "value" has the name
+    told beside it, or of a list, where an option names what follows it."""
+    if isinstance(value, Mapping):
+        told = value.get("name", value.get("key"))
+        rows = [(str(name), part, str(told) if told and name == "value" else str(name))
+                for name, part in value.items()]
+    else:
+        rows = [("", part, before if isinstance(before, str) and before[:1] == "-" else "")
+                for before, part in pairwise(("", *value))]
+    return [(name, part, f"{over[:60]} {key[:60]}".strip()) for name, part, over in rows]
+
+
 def clean(value: Any, key: str = "") -> Any:
     """Plain data, every string storable and free of secrets; `key` holds the names above it."""
     if isinstance(value, str):
         name = len(value) < 20 and value.isascii() and value.isidentifier()     # no secret is one
         text = value if name else redacted(storable(value))[0]
-        named = redacted(f"{key}={text[:LONGEST_SECRET]}")[1] if key else ()
+        named = redacted(f'"{key}": "{text[:LONGEST_SECRET]}"')[1] if key else ()
         return f"[redacted:{named[0]}]" if named and text == value else text
     try:
         if isinstance(value, Mapping):
-            return {clean(str(k)): clean(v, f"{key[-60:]} {k}".strip()) for k, v in value.items()}
+            return {clean(name): clean(part, over) for name, part, over in named_parts(value, key)}
         if isinstance(value, (list, tuple, set, frozenset)):
-            return [clean(v, key) for v in value]
+            return [clean(part, over) for _, part, over in named_parts(value, key)]
     except RecursionError:
         raise InvalidInput(f"{_shown(value)} is nested too deep; give a flatter one") from None
     if value is None or isinstance(value, bool) or not key and isinstance(value, int | float):
@@ -2291,9 +2334,9 @@ def scope_key(name: str) -> str:
     >>> scope_key("My Project") == scope_key("my_project") == scope_key("MY-PROJECT")
     True
     """
-    _require(isinstance(name, str) and bool(key := _scope_key(name)),
-             f"scope={_shown(clean(name))}; give 1 to 200 characters on one line, without a "
-             "password or other secret, or 'global'")
+    if not isinstance(name, str) or not (key := _scope_key(name)):
+        raise InvalidInput(f"scope={_shown(clean(name))}; give 1 to 200 characters on one line, "
+                           "without a password or other secret, or 'global'")
     return key
 
 
@@ -3364,6 +3407,7 @@ class Store:
         self.timeout_s, self.read_only, self.has_fts = timeout_s, read_only, False
         self._pid, self._lock = os.getpid(), RLock()
         self._inherited: list[sqlite3.Connection] = []
+        self.due: list[Callable[[], object]] = []   # once the transaction is committed
         self._file: tuple[int, ...] = ()    # of what is open, if anything
         self.full: StoreFull | None = None  # for what it is open for reading only, until it isn't
         if not read_only and lost(self.folder) is None:
@@ -3409,17 +3453,17 @@ class Store:
             if os.name != "nt" and status.st_uid == os.getuid() and status.st_mode & 0o077 and (
                     all(map(_OWN_NAME.match, os.listdir(self.folder)))):
                 os.chmod(self.folder, 0o700)
-            if not os.path.lexists(self.path):
+            if not stands(self.path):
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
         except FileExistsError:
-            raise StoreError(f"{self.folder!r} is a file or a link to nothing; --path names a "
+            raise StoreError(f"{self.folder!r} is a file, or a link to nothing; --path names a "
                              "folder") from None
         except OSError as error:
             raise ReadOnly(f"{self.path!r} can't be created ({error.strerror}); give another "
                            "--path or set REALMEMORY_HOME") from error
 
     def _refuse_foreign(self) -> None:
-        if not os.path.lexists(self.path):
+        if not stands(self.path):
             raise NotFound(f"there is no store at {self.path!r}")
         files = [self.path + ending for ending in ("", "-wal", "-shm", "-journal")]
         for path in (self.folder, os.path.join(self.folder, "backups"), *files):
@@ -3587,11 +3631,14 @@ class Store:
             yield
             self._con.execute("COMMIT")
         except BaseException:
+            self.due.clear()
             if self._con.in_transaction:  # a full disk has ended it already
                 self._con.execute("ROLLBACK")
             if begin != "BEGIN":
                 self._forget_cache()
             raise
+        while self.due:
+            self.due.pop()()
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -3855,6 +3902,17 @@ def lost(folder: str) -> StoreDamaged | None:
     return None
 
 
+def stands(path: str) -> bool:
+    """Whether something has this name, be it a link; ReadOnly where its folder is closed."""
+    try:
+        return bool(os.lstat(path))
+    except PermissionError as error:
+        raise ReadOnly(f"{os.path.dirname(path)!r} can't be entered ({error.strerror}); check its "
+                       "permissions and those of the folders above") from error
+    except (OSError, ValueError):
+        return False
+
+
 def can_be_read(path: str) -> bool:
     """Whether a path is a file with something in it: to open a pipe, or one of /proc, may hang."""
     return os.path.isfile(path) and bool(_file_id(path))
@@ -3919,7 +3977,8 @@ def sound_copies(folder: str) -> tuple[list[str], list[str]]:
             with _opened_copy(path):
                 sound.append(path)
         except StoreError as error:
-            bad.append(str(error))
+            if os.path.lexists(path):       # else another process thinned it out
+                bad.append(str(error))
     return sound, bad
 
 
@@ -4733,8 +4792,7 @@ def journal_failures(store: TraceStore) -> None:
             entry = json.loads(line)
             at, said = epoch(entry["at"]), str(entry["error"])
             store.event(at, "hook_error", data={"error": said})
-    with suppress(OSError):
-        os.unlink(beside)
+    store.due.append(lambda: remove(beside))
 
 
 class _Brain:
@@ -4782,7 +4840,7 @@ class _Brain:
         probe = getattr(chosen, "probe", None)
         self.store.set_meta("embedder", chosen.name)
         self.store.set_meta("probe", to_json(probe and [round(x, 4) for x in probe]))
-        self._embedder, self.store.embedder = chosen, chosen.name
+        self.store.embedder = chosen.name
 
     def thresholds(self) -> dict[str, tuple[float, str]]:
         """Cosines by name, and who says so: the provider, the store's own background (what is
@@ -4879,7 +4937,7 @@ class _Brain:
             rows = {ident: row for ident, row in store.traces(ids).items() if epoch == store.epoch
                     or row["created_at"] <= at}     # else of a copy that was brought back since
             if op == "read":
-                self.mark_used(rows)
+                self.mark_used([*rows])
             store.run_many("UPDATE traces SET shown = shown + 1 WHERE id = ?", [(i,) for i in rows])
             if len(rows) < len(ids) or (
                     gone and not gone.isdisjoint(map(unit_of, content(data.get("cue") or "")))):
@@ -4902,19 +4960,19 @@ def linkable(rows: Iterable[sqlite3.Row]) -> list[tuple[int, int]]:
 
 
 def path_given(path: object) -> str:
-    """A path as text; InvalidInput for what can name no file or folder."""
+    """A path as this locale writes it; InvalidInput for what can name no file or folder."""
     said = os.fspath(path) if isinstance(path, (str, os.PathLike)) else ""
-    with suppress(UnicodeEncodeError):
-        if isinstance(said, str) and said.strip() and b"\x00" not in os.fsencode(said):
-            return said
+    with suppress(UnicodeError):
+        if isinstance(said, str) and said.strip() and "\x00" not in said:
+            return os.fsdecode(said.encode("utf-8", "surrogateescape"))
     raise InvalidInput(f"path={_shown(path)} names no file or folder")
 
 
 def named_by(value: object, name: str, most: int = 2_000) -> str:
     """The text of a name or number, free of secrets."""
     said = value if isinstance(value, str) else _shown(value, most)
-    _require(isinstance(value, (str, int)) and len(said) <= most,
-             f"{name}={_shown(value)} is not a text of at most {most:,} characters")
+    if not isinstance(value, (str, int)) or len(said) > most:
+        raise InvalidInput(f"{name}={_shown(value)} is not a text of at most {most:,} characters")
     return str(clean(said))
 
 
@@ -4937,13 +4995,17 @@ def brain_folder(path: str, namespace: str | None) -> str:
     return os.path.join(path, "namespaces", unicodedata.normalize("NFC", namespace))
 
 
+_NO_LIST = str, bytes, bytearray, Mapping       # what yields letters, codes or names
+
+
 def id_list(value: object, name: str) -> tuple[int, ...]:
     """Distinct ids in order, of an int, "12", "#12", "1,2", "[1, 2]" or an iterable of such."""
     def split(part: object) -> list[Any]:
         return re.findall(r"[^\s,;\[\]()]+", part) if isinstance(part, str) else [part]
 
     ids: list[int] = []
-    parts = value if isinstance(value, Iterable) and not isinstance(value, str) else split(value)
+    parts = split(value) if isinstance(value, _NO_LIST) or not isinstance(value, Iterable) else (
+        value)
     for part in chain.from_iterable(split(part) or [part] for part in parts):
         said = _shown(part) if isinstance(part, (int, list, tuple, dict)) else str(part)
         match = re.fullmatch(r"\s*[\"']?#?(\d{1,18})(\.0)?[\"']?\s*", said)
@@ -4965,7 +5027,8 @@ def _kind_given(kind: object) -> None:
 
 def listed(values: object, name: str) -> list[Any]:
     """A list of an iterable, or of one text; InvalidInput for the rest."""
-    _require(isinstance(values, Iterable), f"{name}={_shown(values)} is no list")
+    _require(isinstance(values, str) or isinstance(values, Iterable) and not isinstance(
+        values, _NO_LIST), f"{name}={_shown(values)} is no list")
     return [values] if isinstance(values, str) else [*values]       # type: ignore[misc]
 
 
@@ -5036,9 +5099,10 @@ def _source(given: Mapping[str, object]) -> dict[str, str | None]:
     """Who said a text and where, by name."""
     named: dict[str, str | None] = dict.fromkeys(("speaker", "session_id", "turn_id", "source_url"))
     for name, value in given.items():
-        _require(name in named, f"there is no argument {name}={_shown(value)}; there are text, "
-                 f"kind, scope, when, key, tags, origin, {', '.join(named)}, related_ids, "
-                 "force_new, meta")
+        if name not in named:
+            raise InvalidInput(
+                f"there is no argument {name}={_shown(value)}; there are text, kind, scope, when, "
+                f"key, tags, origin, {', '.join(named)}, related_ids, force_new, meta")
         named[name] = None if value is None else named_by(value, name) or None
     return named
 
@@ -5172,7 +5236,7 @@ def _key_given(key: str | None, origin: str, doubt: str) -> tuple[str | None, st
     return None, doubt, [*notes, f"untrusted text takes no key: {key!r} left as it was"]
 
 
-def draft_of(brain: _Brain, text: Any = None, *, kind: str = "episodic",
+def draft_of(brain: _Brain, /, text: Any = None, *, kind: str = "episodic",
              scope: str | None = GLOBAL, origin: str = "agent", when: object = None,
              related_ids: object = (), force_new: bool = False, tags: Iterable[str] = (),
              meta: Mapping[str, Any] | None = None, key: str | None = None, logged: bool = False,
@@ -5238,10 +5302,12 @@ def place(brain: _Brain, draft: Draft) -> WriteResult:
     ident = insert(brain, draft, scope, gist, decision)
     kinds = {n.row["id"]: n.comparison.relation for n in near} | {
         decision.target_id: decision.relation}
+    links = list[tuple[object, ...]]()      # a new trace has none yet
     for other in decision.related_ids:
         kind, given = kinds.get(other, "related").replace("same", "similar"), other in related
-        store.link(ident, other, kind if kind in CONFLICTS or not given else "related", now,
-                   weight=float(given), eligible=0.0 if given else 1.0 - decision.novelty)
+        links.append((ident, other, kind if kind in CONFLICTS or not given else "related",
+                      float(given), 0.0 if given else 1.0 - decision.novelty, now))
+    store.run_many("INSERT INTO links VALUES(?, ?, ?, ?, ?, ?)", links)
     return WriteResult(ident, True, decision)
 
 
@@ -5916,8 +5982,9 @@ class _Recall:
         if hit.source == "keyword" and MEANT * hit.meant > hit.covered:
             hit.source = "direct"
         kept = self.retained(row)
-        return record(row, cosine=hit.cosine, confidence=round(hit.confidence, 4), retention=kept,
-                      source=hit.source, why=(*self._why(hit, kept), *hit.why), bm25=hit.votes)
+        return record(row, cosine=min(1.0, hit.cosine), confidence=round(hit.confidence, 4),
+                      retention=kept, source=hit.source, bm25=hit.votes,
+                      why=(*self._why(hit, kept), *hit.why))
 
     def _why(self, hit: _Hit, kept: float) -> Iterator[str]:
         """What speaks for a hit, in words."""
@@ -6278,7 +6345,7 @@ def _reflect(brain: _Brain, rows: Mapping[int, sqlite3.Row], reward: float) -> R
         store.add_pointers(now, "reflect", row["scope_id"], ident, learned,
                            to_json({"reward": reward}))
     if reward > 0:
-        brain.mark_used(rows)
+        brain.mark_used([*rows])
     for a, b in linkable(list(rows.values())[:12]):
         if reward > 0:
             store.link(a, b, "used", now, eligible=brain.config.reward_gain * reward)
@@ -6407,12 +6474,11 @@ def _quotable(text: str) -> Any:
     return _QUOTABLE_ASCII if text.isascii() else _QUOTABLE
 
 
-def _folded_words(text: str) -> list[str]:
-    """The words of an unescaped text, folded."""
-    if text.isascii():
-        return [*_QUOTABLE_ASCII.findall(text.lower())]
-    words = _QUOTABLE.findall(text)
-    folded = {word: _folded(word) for word in set(words)}
+def _each_folded(words: Sequence[str]) -> list[str]:
+    kinds = [*set(words)]
+    low = "\n".join(kinds).casefold()   # which no word holds
+    folded = dict(zip(kinds, low.split("\n") if low.isascii() else map(_folded, kinds),
+                      strict=False))
     return [*map(folded.__getitem__, words)]
 
 
@@ -6430,8 +6496,8 @@ class _Quotes:
         self.texts: list[tuple[int, list[str]]] = []    # so many of the words in a row are a quote
         self._keys: set[str] = set()                    # each has one of these
         for text in map(_unescaped, texts):
-            low, words = _folded_words(text), _quotable(text).findall(text)
-            size = min(QUOTED_WORDS, len(words))
+            words = _quotable(text).findall(text)
+            low, size = _each_folded(words), min(QUOTED_WORDS, len(words))
             for word in dict.fromkeys(low):
                 self._signs.setdefault(word, chr(len(self._signs) % sys.maxunicode + 1))
             self._rows.setdefault(size, set()).update(self._in_rows(low, size))
@@ -6451,7 +6517,7 @@ class _Quotes:
         """The first and last word of each quote in an unescaped text."""
         low = _folded(text)
         if any(key in low for key in self._keys):
-            words = _folded_words(text)
+            words = _each_folded(_quotable(text).findall(text))
             yield from ((at, at + size - 1) for size, rows in self._rows.items()
                         for at, row in enumerate(self._in_rows(words, size)) if row in rows)
 
@@ -6493,17 +6559,19 @@ def _runs(texts: Iterable[str]) -> _Runs:
     runs = _Runs()
     for text in texts:
         told = [word for word in content(text) if word not in STOP]
-        runs |= {(word,) for word in told if len(word) > 3 and re.search(r"\d", word)}
+        runs |= {(word,) for word in {*told} if len(word) > 3 and re.search(r"\d", word)}
         runs.update(zip(told, told[1:], told[2:], strict=False))
     return runs
 
 
 def _akin(store: TraceStore, runs: _Runs, holders: Mapping[int, set[int]]) -> list[sqlite3.Row]:
     """The traces that hold one of some runs, of whose terms few hold one."""
-    near = set[int]()
+    near, held = set[int](), {word: traces for word in {*chain.from_iterable(runs)}
+                              if (traces := holders.get(unit_of(word)))}
     for run in runs:
-        rarest = min((holders.get(unit_of(word), ()) for word in run), key=len)
-        near.update(rarest if len(rarest) <= AKIN_HELD else ())
+        if all(map(held.__contains__, run)):
+            rarest = min(map(held.__getitem__, run), key=len)
+            near.update(rarest if len(rarest) <= AKIN_HELD else ())
     return [row for row in store.traces(near).values()
             if not runs.isdisjoint(_runs(store.wordings(row)))]
 
@@ -6650,7 +6718,7 @@ def _rewrite(store: TraceStore, row: sqlite3.Row, text: str, meta: str | None) -
 def _held_words(store: TraceStore, gone: Collection[int], texts: Iterable[str]) -> tuple[
         set[int], dict[int, set[int]], dict[str, int]]:
     """The units of texts, which other traces hold each, and the longer terms that none does."""
-    words = {word: unit_of(word) for text in texts for word in content(text) if word not in STOP}
+    words = {word: unit_of(word) for word in {*chain.from_iterable(map(content, texts))} - STOP}
     own, holders = set(words.values()), dict[int, set[int]]()
     for unit, pointers in store.pointers(store.visible(None, True, logs=True), own).items():
         if held := {pointer >> 8 for pointer in pointers if pointer & 1}.difference(gone):
@@ -7678,7 +7746,7 @@ class Hippocampus(_Brain):
         function_given(clock, "clock")
         folder = brain_folder(path_given(path), namespace)
         hippo = cls(TraceStore(folder, config, read_only=read_only, timeout_s=timeout_s), config,
-                    clock or time.time)
+                    (lambda: epoch(clock(), "clock")) if clock else time.time)
         try:
             if embedder is not None:
                 hippo.settle_embedder(embedder)
@@ -7728,7 +7796,8 @@ class Hippocampus(_Brain):
                     _require(isinstance(item, (str, Mapping)),
                              f"{_shown(item)} is neither a text nor a mapping")
                     drafts.append(draft_of(self, **(
-                        {"text": item} if isinstance(item, str) else item)))
+                        {"text": item} if isinstance(item, str) else
+                        {str(name): value for name, value in item.items()})))
             except InvalidInput as error:
                 raise InvalidInput(f"items[{start + len(drafts)}]: {error}") from None
             finally:
@@ -8144,7 +8213,7 @@ class Hippocampus(_Brain):
     def restore(self, path: str, *, again: bool = False) -> str:
         """Bring a copy back, after copying the present state; the path of that safety copy.  What
         was forgotten since the copy was made does not come back, unless `again`."""
-        if not os.path.isfile(path_given(path)):
+        if not os.path.isfile(path := path_given(path)):
             raise NotFound(f"there is no copy {_shown(path, 500)}; "
                            f"{shell_line(self.store.folder, 'restore --list')} names them")
         self._waiting.clear()  # its ids may mean other traces there
@@ -8178,6 +8247,7 @@ class Hippocampus(_Brain):
                 store.run("DELETE FROM db_meta WHERE key = 'background'")
             self._record(chosen)
             store.renew()
+        self._embedder = chosen
         made = self._embed_missing(chosen, progress)
         with store.writing():
             store.keep_background()
@@ -8241,7 +8311,8 @@ class Desk:
             epoch = store.epoch     # another one once a project was renamed
         if self._claimed[0] != epoch:
             with store.writing():
-                self._claimed = epoch, self.bound()
+                name = self.bound()
+            self._claimed = epoch, name
         return self._claimed[1]
 
     def bound(self) -> str:
@@ -8453,7 +8524,8 @@ def _cmd_reflect(desk: Desk, given: Mapping[str, Any]) -> Answer:
     done = desk.hippo.reflect(
         desk.visible(given["memory_ids"], given.get("project")), given["reward"])
     strengths = "".join(f", #{i} strength {s:.2f}" for i, s in done.strengths.items())
-    return Answer(done, f"Applied to {done.applied} memories{strengths}.")
+    return Answer(done, f"Applied to {done.applied} memor{'y' if done.applied == 1 else 'ies'}"
+                  f"{strengths}.")
 
 
 def _cmd_introspect(desk: Desk, _given: Mapping[str, Any]) -> Answer:
@@ -9985,10 +10057,9 @@ def exact_json(value: object) -> str:
             said = clean(plain := storable(value), key)
             return value if said == plain else said
         if isinstance(value, Mapping):
-            return {exact(str(name)): exact(part, f"{key[-60:]} {name}".strip())
-                    for name, part in value.items()}
+            return {exact(name): exact(part, over) for name, part, over in named_parts(value, key)}
         if isinstance(value, (list, tuple)):
-            return [exact(part, key) for part in value]
+            return [exact(part, over) for _, part, over in named_parts(value, key)]
         return clean(value, key) if isinstance(value, int | float) else value
 
     try:
@@ -11472,10 +11543,11 @@ _FIELDS = {     # the names that other programs have for a field, of which the f
     "speaker": "speaker author actor_id user_id agent_id"}
 _KINDS = {"preference": "procedural", "workflow": "procedural", "bug": "episodic"}
 _ITEM = Regex(r"^\s{0,3}(?:[-*+]|\d{1,3}[.)])\s+(?=\S)")
-_HEADING = Regex(r"(#{1,6})\s+(.*?)\s*#*")
+_HEADING = Regex(r"(#{1,6})\s+(.*)")
 _OURS = Regex(rf"^[ \t]*{FENCE[0]}.*?(?:{FENCE[1]}[^\n]*|\Z)", re.S | re.M)
-_WIKI = Regex(r"\[\[([^\]|\n]{1,200})(?:\|[^\]\n]*)?\]\]")
-_OBSERVED = Regex(r"\[([^\W\d_][\w -]{1,40})\]\s+(.+?)((?:\s+#[\w/-]+)*)(?:\s+\(([^()]*)\))?")
+_WIKI = Regex(r"\[\[([^][|\n]{1,200})(?:\|[^][\n]*)?\]\]")
+_OBSERVED = Regex(r"\[([^\W\d_][\w -]{1,40})\]\s++(\S++(?:[^\S\n]++\S++)*?)"
+                  r"((?:\s++#[\w/-]++){0,99})(?:\s++\(([^()]*)\))?")
 _RELATED = Regex(rf"[\w -]{{1,60}}{_WIKI.source}.*")
 _MARKDOWN = (".md", ".markdown", ".mdx")
 
@@ -11491,6 +11563,8 @@ def _any_notes(row: Any) -> Iterator[dict[str, Any]]:
         rest["id"] = to_json([rest["namespace"], rest.pop("key", None)])
     note = {field: rest.pop(found[0]) for field, names in _FIELDS.items()
             if (found := [name for name in names.split() if name in rest])}
+    _require("text" in note or not rest, f"none of its fields is a note's ({_FIELDS['text']}); it "
+             f"has {one_line(', '.join(rest), 100)}")
     text, title, tags = note.get("text"), str(rest.pop("title", "")), note.get("tags", ())
     if not isinstance(text, str):
         rest["value"], text = text, "\n".join(_strings(clean(text)))
@@ -11509,13 +11583,15 @@ def _mcp_notes(row: Any) -> Iterator[dict[str, Any]]:
     _require(isinstance(row, dict), "it is no JSON object")
     if row["type"] == "relation":
         yield {"text": f"{row['from']} {str(row['relationType']).replace('_', ' ')} {row['to']}",
-               "about": {"row": row}}
+               "kind": "semantic", "about": {"row": row}}
         return
     name, sort = row["name"], row.get("entityType")
     _require(row["type"] == "entity" and isinstance(name, str), "it is no entity")
     for said in map(str, row.get("observations") or [""]):
-        text = said if sort == "realmemory" else f"{name}: {said}"
+        own = sort == "realmemory"
+        text = said if own else f"{name}: {said}"
         yield {"text": text if said else f"{name} ({sort})",
+               "kind": "episodic" if own else "semantic",
                "about": {"row": {"type": "entity", "name": name, "entityType": sort}}}
 
 
@@ -11562,7 +11638,8 @@ def passages(text: str, *, small: bool = False, marked: bool = True
             first, size = n, 0
         if heading:
             level = len(heading[1])
-            crumbs = {i: crumb for i, crumb in crumbs.items() if i < level} | {level: heading[2]}
+            crumbs = {i: crumb for i, crumb in crumbs.items() if i < level} | {
+                level: heading[2].rstrip().rstrip("#").rstrip()}
         first += first == n and (blank or heading is not None)
         code, size = code ^ line.lstrip().startswith("```"), size + len(line)
 
@@ -11581,8 +11658,8 @@ def _prose(source: Source, *tags: str, small: bool = True, marked: bool = True,
     elif small:
         parts = passages(body, marked=marked)
     for first, last, above, text in parts:
-        if not re.search(r"\w|[^\x00-\x7f]", text):
-            continue
+        if not re.search(r"\w|[^\x00-\x7f]", text) or rules and re.fullmatch(r"@\S+", text):
+            continue                    # an include says nothing by itself
         own, about = common, dict[str, object]()
         kind = "episodic" if not rules else "procedural" if orders(text) else "semantic"
         if title and (seen := _OBSERVED.fullmatch(text)):
@@ -11636,6 +11713,7 @@ class _Intake:
         self.hippo, self.store, self.scope = hippo, hippo.store, scope
         self.own_scopes, self.again, self.seen = own_scopes, again, tuple[int, ...]()
         self.name, self.formats = "", dict[str, None]()     # of the source at hand; of all
+        self.forgot = False             # whether anything is passed by
         self.steps, self.total, self.started = 0, 0, time.monotonic()   # notes read and written
         self.progress: Callable[[int, str], None] | None = None
         with self.store.reading():
@@ -11647,6 +11725,7 @@ class _Intake:
         try:
             with self.hippo.writing():
                 self.look()
+                self.forgot = not self.again and self.store.meta("salt") != ""
                 yield
         except BaseException:
             self.seen = ()
@@ -11689,7 +11768,7 @@ class _Intake:
     def passed_by(self, draft: Draft) -> bool:
         """Whether a note was forgotten by its text or, where it is not here again, by its id."""
         told = draft.meta["import"]
-        return self.gone(*names_of(None, draft.text), *[
+        return self.forgot and self.gone(*names_of(None, draft.text), *[
             f"{told.get('in')}\n{told['id']}"][(self.name, told["id"]) in self.taken:])
 
     def before(self, draft: Draft) -> sqlite3.Row | None:
@@ -11740,8 +11819,7 @@ class _Intake:
             result, revised = place(self.hippo, draft._replace(force_new=True)), ""
             one_key(self.store, result.memory_id)
         else:
-            result, revised = keyed(self.hippo, draft._replace(
-                key=None if ahead else draft.key)), ""
+            result, revised = keyed(self.hippo, draft._replace(key=None) if ahead else draft), ""
             if draft.force_new and result.created:
                 self.store.change(result.memory_id, valid_to=max(
                     draft.meta["import"]["until"], draft.when or -math.inf))
@@ -12392,6 +12470,16 @@ def _refuse_own(path: str) -> None:
     _require(not own, f"{path!r} is a store's own, or a database; write to another place")
 
 
+@contextmanager
+def _writing_to(path: str) -> Iterator[None]:
+    """Around what writes there: a failure names the place, not a file on the way to it."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"{_shown(path, 500)} can't be written ({error.strerror}); give another "
+                         "place") from error
+
+
 def export_to(hippo: Hippocampus, output: str | None, *, format: str = "realmemory",
               scope: str | None = None, scopes: Sequence[int] = (),
               carried: set[int] | None = None) -> str:
@@ -12408,14 +12496,11 @@ def export_to(hippo: Hippocampus, output: str | None, *, format: str = "realmemo
     with hippo.store.reading():
         pieces = WRITERS[format](hippo, ids or hippo.store.visible(scope, False, logs=True),
                                  scope or GLOBAL, set() if carried is None else carried)
-        try:
+        with _writing_to(output):
             if format == "claude":
                 _write_folder(output, dict(pieces))
             elif output:
                 _write_file(output, map(escaped_json, pieces))
-        except OSError as error:
-            raise StoreError(f"{_shown(output, 500)} can't be written ({error.strerror}); give "
-                             "another place") from error
         return output or "".join(map(escaped_json, pieces))
 
 
@@ -12511,8 +12596,10 @@ def copies_told(folder: str) -> list[dict[str, Any]]:
     told: list[dict[str, Any]] = []
     for path in backup_files(folder):
         (traces,), = _in_copy(path, "SELECT count(*) FROM traces") or [(None,)]     # damaged
-        at = datetime.fromtimestamp(os.path.getmtime(path), UTC).isoformat(timespec="seconds")
-        told.append({"path": path, "at": at, "bytes": os.path.getsize(path), "traces": traces})
+        with suppress(FileNotFoundError):       # another process may thin it out
+            at, size = os.path.getmtime(path), os.path.getsize(path)
+            told.append({"path": path, "at": datetime.fromtimestamp(at, UTC).isoformat(
+                timespec="seconds"), "bytes": size, "traces": traces})
     return told
 
 
@@ -12563,8 +12650,7 @@ def _cmd_import(desk: Desk, given: Mapping[str, Any]) -> Answer:
         return _cmd_transcripts(desk, given)
     _require(not (given["place"] or given["since"]), f"a second path and --since go with "
              f"{', '.join(TRANSCRIPTS)}; import {_shown(path)} by itself")
-    dry, asked = _is_preview(given), not given["dry_run"]
-    began = time.monotonic()
+    dry, began = _is_preview(given), time.monotonic()
     done = import_from(
         desk.hippo, os.path.expanduser(path), format=given["format"], dry_run=dry,
         scope=desk.scope(project), own_scopes=not project, again=given["again"],
@@ -12580,9 +12666,10 @@ def _cmd_import(desk: Desk, given: Mapping[str, Any]) -> Answer:
     lines.append(f"{'would be: ' * dry}{counts} (format {', '.join(done.formats)})"
                  + "; --again takes what was forgotten" * ("forgotten" in done.counts))
     took = time.monotonic() - began
-    lines += ["add --yes to write it" + f", which takes about {took:,.0f} s" * (took > 2)] * (
-        dry and asked)
-    failed = dry and asked or bool(done.verdicts) and all(
+    asked = dry and not given["dry_run"] and not done.counts.keys() <= {
+        "known", "forgotten", "skipped"}        # there is something to write
+    lines += ["add --yes to write it" + f", which takes about {took:,.0f} s" * (took > 2)] * asked
+    failed = asked or bool(done.verdicts) and all(
         one.action == "skipped" and one.memory_id is None for one in done.verdicts)
     return Answer({**done._asdict(), "dry_run": dry}, "\n".join(lines), int(failed))
 
@@ -13690,7 +13777,7 @@ def http_token(path: str | None) -> str:
     """The bearer token of a file, else of REALMEMORY_TOKEN, else ""."""
     token = os.environ.get("REALMEMORY_TOKEN", "")
     if path is not None:
-        with open(path, encoding="utf-8", errors="replace") as file:
+        with open(path_given(path), encoding="utf-8", errors="replace") as file:
             token = file.read(4_096).strip()
     _require(not (token or path is not None) or bool(re.fullmatch(r"[!-~]{16,}", token)),
              "the token must be 16 or more letters, digits or signs of ASCII without spaces")
@@ -13746,7 +13833,7 @@ class _Call(Record):
         if row.store == "own":
             return row.run(self)
         folder = _folder(self.options)
-        if row.store == "made" or given.get(row.store) or os.path.exists(
+        if row.store == "made" or given.get(row.store) or stands(
                 os.path.join(folder, Store.FILE)) or lost(folder):
             return self._answered(row)
         if row.store == "tried":        # a preview makes a store that goes with it
@@ -13795,8 +13882,9 @@ def _here(asked: str = "") -> str:
 
 def _written(path: str, text: str) -> str:
     """Write a file for its owner only; says so."""
-    _refuse_own(path)
-    _write_file(path, [text])
+    _refuse_own(path := path_given(path))
+    with _writing_to(path):
+        _write_file(path, [text])
     return f"written to {path}"
 
 
@@ -13807,6 +13895,7 @@ def _folder(options: Any) -> str:
     folder = brain_folder(asked, options.namespace)
     _require(os.path.isdir(folder) or not os.path.exists(folder),
              f"--path {folder!r} is a file; it names a folder")
+    stands(os.path.join(folder, Store.FILE))    # or it is refused here
     return folder
 
 
