@@ -13697,6 +13697,14 @@ def _listener(host: str, port: int, owing: dict[Any, None]) -> Any:
     return door
 
 
+def _well_formed(body: bytes) -> bytes:
+    """A JSON text whose lone surrogates, for which the SDK would refuse it, are replaced."""
+    if rb"\ud" in body.lower():
+        with suppress(ValueError, RecursionError):
+            return storable(json.dumps(json.loads(body), ensure_ascii=False)).encode()
+    return body
+
+
 def _let_in(handle: Callable[..., Any], project: Any, token: str) -> Any:
     """An ASGI app that hands a whole request that may come in to `handle`, for its project."""
     from urllib.parse import parse_qs
@@ -13717,7 +13725,8 @@ def _let_in(handle: Callable[..., Any], project: Any, token: str) -> Any:
         if refused:
             how = {401: {"WWW-Authenticate": "Bearer"}, 405: {"Allow": "POST"}}.get(refused[0])
             return await PlainTextResponse(refused[1], refused[0], how)(scope, receive, send)
-        whole = iter([{"type": "http.request", "body": bytes(body), "more_body": False}])
+        whole = iter([{"type": "http.request", "body": _well_formed(bytes(body)),
+                       "more_body": False}])
 
         async def again() -> Any:
             return next(whole, None) or await receive()

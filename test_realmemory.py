@@ -14005,6 +14005,19 @@ def test_the_official_client_works_in_every_mode_over_http(web, mode):
 
 
 @needs_sdk_2
+@pytest.mark.parametrize("said, kept", [("\ud83d", "\ufffd"), ("\udc00\ud83e\udd89", "\ufffd🦉"),
+                                        ("\\ud83d", "\\ud83d")])
+def test_a_character_cut_in_half_loses_no_call_over_http(web, said, kept):
+    status, answer = posted(web[1], call_line(1, "memorize", text=f"The log of {said} ends"),
+                            Accept="application/json, text/event-stream",
+                            **{"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/call",
+                               "Mcp-Name": "memorize"})
+    assert status == 200 and not json.loads(answer)["result"]["isError"], answer
+    with Hippocampus.open(web[0] / ".realmemory") as hippo:
+        assert f"The log of {kept} ends" in [item.text for item in hippo.traces()]
+
+
+@needs_sdk_2
 def test_a_shared_server_keeps_no_session_for_its_callers(web):
     async def steps(client):
         text, failed = await told(client, "core_memory_append", section="human", text="Ann")
