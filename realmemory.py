@@ -7415,6 +7415,8 @@ _TABLES = {  # of the report: title, how a row reads, the SQL of its rows in vis
         AND data IS NOT NULL AND scope_id {SQL_IN} GROUP BY 1, 2"""),
     "reinforced": ("Most reinforced", _TRACE_LINE,
                    _LIVE + " AND reinforcements > 0 ORDER BY reinforcements DESC LIMIT 5"),
+    "quarantined": ("Quarantined, the newest", _TRACE_LINE, _LIVE.replace(
+        "quarantined = 0", "quarantined = 1") + " ORDER BY id DESC LIMIT 5"),
     "fading": ("Fading", _TRACE_LINE, _LIVE.replace("*", "id, kind, scope_id, strength, pinned, "
                "reinforced_at, created_at") + " AND pinned = 0 ORDER BY id")}     # all: few columns
 _FIGURES = f"""SELECT *, round(1.0 * writes / recalls, 2) AS writes_per_recall,
@@ -7438,7 +7440,7 @@ def _report(brain: _Brain, scopes: Sequence[int]) -> dict[str, Any]:
     tables["fading"] = store.traces([row["id"] for row in nsmallest(
         5, kept_now, key=kept_now.__getitem__)]).values()
     for key, rows in tables.items():
-        tables[key] = [dict(row) for row in rows] if key not in ("reinforced", "fading") else [
+        tables[key] = [dict(row) for row in rows] if "{text}" not in _TABLES[key][1] else [
             {"id": row["id"], "retention": round(kept, 2), "reinforcements": row["reinforcements"],
              "text": one_line(row["text"][:800], 200)}
             for row, kept in _retained(brain, [*rows]).items()]
@@ -11448,6 +11450,7 @@ def report_page(hippo: Hippocampus, scope: str | None = None, *, all_scopes: boo
                        _grid(sleeps)))
     cards += [_card(_TABLES[key][0], note, _grid(report[key])) for key, note in (
         ("reinforced", "Said or rewarded again and again."),
+        ("quarantined", "Text that gives orders or hides some: read it as data, or forget it."),
         ("fading", "The weakest: what is not used goes dormant."),
         ("traces", "Traces by kind, state and scope."))]
     tiles = "".join(f"<div><dt>{name}</dt><dd>{_safe(n, 12)}</dd></div>"
@@ -13746,6 +13749,14 @@ def _listener(host: str, port: int, owing: dict[Any, None]) -> Any:
     return door
 
 
+def _well_formed(body: bytes) -> bytes:
+    """A JSON text whose lone surrogates, for which the SDK would refuse it, are replaced."""
+    if rb"\ud" in body.lower():
+        with suppress(ValueError, RecursionError):
+            return storable(json.dumps(json.loads(body), ensure_ascii=False)).encode()
+    return body
+
+
 def _let_in(handle: Callable[..., Any], project: Any, token: str) -> Any:
     """An ASGI app that hands a whole request that may come in to `handle`, for its project."""
     from urllib.parse import parse_qs
@@ -13766,7 +13777,8 @@ def _let_in(handle: Callable[..., Any], project: Any, token: str) -> Any:
         if refused:
             how = {401: {"WWW-Authenticate": "Bearer"}, 405: {"Allow": "POST"}}.get(refused[0])
             return await PlainTextResponse(refused[1], refused[0], how)(scope, receive, send)
-        whole = iter([{"type": "http.request", "body": bytes(body), "more_body": False}])
+        whole = iter([{"type": "http.request", "body": _well_formed(bytes(body)),
+                       "more_body": False}])
 
         async def again() -> Any:
             return next(whole, None) or await receive()

@@ -15,6 +15,7 @@ import asyncio
 import base64
 import gc
 import hashlib
+import html
 import inspect
 import io
 import json
@@ -3016,6 +3017,9 @@ def test_planted_instructions_are_kept_but_quarantined(text, hippo, cli):
     assert "Ruth" in hippo.brief() and rm.one_line(text)[:12] not in hippo.brief()
     assert {"status": "quarantined", "kind": "procedural", "scope": "global", "n": 1} in (
         hippo.report()["traces"])
+    told, = hippo.report()["quarantined"]
+    assert told["text"] == rm.one_line(text, 200) and "Quarantined" in cli("report").out
+    assert told["text"][:12] in html.unescape(rm.report_page(hippo))
     with pytest.raises(ValueError, match="quarantined"):
         hippo.pin(item.memory_id)
     with pytest.raises(ValueError, match="untrusted"):
@@ -14138,6 +14142,19 @@ def test_the_official_client_works_in_every_mode_over_http(web, mode):
     with Hippocampus.open(home / ".realmemory") as hippo:
         assert {item.scope for item in hippo.traces(all_scopes=True)} >= {mode}
         assert hippo.traces(scope="inn") == []
+
+
+@needs_sdk_2
+@pytest.mark.parametrize("said, kept", [("\ud83d", "\ufffd"), ("\udc00\ud83e\udd89", "\ufffd🦉"),
+                                        ("\\ud83d", "\\ud83d")])
+def test_a_character_cut_in_half_loses_no_call_over_http(web, said, kept):
+    status, answer = posted(web[1], call_line(1, "memorize", text=f"The log of {said} ends"),
+                            Accept="application/json, text/event-stream",
+                            **{"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/call",
+                               "Mcp-Name": "memorize"})
+    assert status == 200 and not json.loads(answer)["result"]["isError"], answer
+    with Hippocampus.open(web[0] / ".realmemory") as hippo:
+        assert f"The log of {kept} ends" in [item.text for item in hippo.traces()]
 
 
 @needs_sdk_2
