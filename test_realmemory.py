@@ -297,7 +297,8 @@ CASES = {                           # kinds of faults that memories were reporte
     "MCP over stdio": "line_that_is_no_request json_with_warnings code_points_in_every_locale "
                       "ends_with_its_client huge_texts three_megabytes",
     "MCP arguments": "bad_argument_is k_counts understood_as_list wrong_argument k_that_is_cut",
-    "hooks": "whatever_is_piped_in reads_its_folder locked_or_broken brief_fed_back",
+    "hooks": "whatever_is_piped_in reads_its_folder locked_or_broken while_the_store_is_locked "
+             "brief_fed_back",
     "brief": "how_many_more whole_documents closes_the_briefs brief_of_nothing",
     "poisoning": "planted_instructions endless_list planted_claim users_word looks_like_a_secret "
                  "poisoning_suite",
@@ -340,6 +341,14 @@ WRONG_CALLS = {                     # a call, the builtin it is caught as, words
     "an unknown relation": (lambda h: h.remember("x", related_ids=[77]), KeyError, "77 recall"),
     "a list for a text": (lambda h: h.remember_many([["x"]]), ValueError, "['x']"),
     "a bad text before good": (lambda h: h.remember_many([{"text": ""}, "y"]), ValueError, "blank"),
+    "items by name": (lambda h: h.remember_many({"text": "x"}), ValueError, "{'text': 'x'} items"),
+    "bytes for items": (lambda h: h.remember_many(b"x"), ValueError, "b'x' items"),
+    "a foreign argument": (lambda h: h.remember_many([{"text": "x", "brain": 1}]), ValueError,
+                           "items[0] brain=1"),
+    "an argument of no name": (lambda h: h.remember_many([{"text": "x", 5: 1}]), ValueError, "5=1"),
+    "tags by name": (lambda h: h.remember("x", tags={"a": 1}), ValueError, "tags={'a': 1}"),
+    "bytes for ids": (lambda h: h.reflect(b"\1", 1), ValueError, r"b'\x01'"),
+    "ids by name": (lambda h: h.forget({1: 2}), ValueError, "{1: 2}"),
     "k of nothing": (lambda h: h.recall("x", k=0), ValueError, "k=0"),
     "a negative k": (lambda h: h.recall("x", k=-5), ValueError, "k=-5"),
     "a k that is a flag": (lambda h: h.recall("x", k=True), ValueError, "k=True"),
@@ -554,6 +563,18 @@ def test_times_without_a_zone_mean_utc_on_every_host(zone, hippo, monkeypatch):
     time.tzset()
     assert hippo.get(memory).valid_from == datetime(2029, 12, 31, 23, 30, tzinfo=UTC).timestamp()
     assert "2030-03-17" in brief and rm.day_of(hippo.get(memory).valid_from) == "2029-12-31"
+
+
+@pytest.mark.parametrize("now", [START, datetime.fromtimestamp(START, UTC), "2030-03-17T17:46:40"])
+def test_a_clock_may_give_any_time_that_is_taken_elsewhere(now, alone):
+    with Hippocampus.open(alone, clock=lambda: now) as timed:
+        assert timed.get(timed.remember("Oak").memory_id).created_at == START
+
+
+def test_an_odd_clock_is_named(alone):
+    with Hippocampus.open(alone, clock=lambda: "noon") as odd, pytest.raises(
+            rm.InvalidInput, match="clock='noon' is not a time"):
+        odd.remember("Oak")
 
 
 def test_an_item_carries_everything_it_was_written_with(hippo, clock):
@@ -889,6 +910,17 @@ def test_a_cut_reembedding_belongs_to_the_new_embedder_and_goes_on(brains):
     assert said(hippo, "tram 99 midnight") and hippo.reembed(hashed) == 36
     assert hippo.store.rows("SELECT count(*), count(DISTINCT length(data)) FROM vectors")[0][:] == (
         100, 1)
+
+
+def test_a_move_to_another_embedder_that_a_full_disk_undid_leaves_the_handle_as_it_was(
+        full_disk, brains):
+    hippo = brains("moving", embedder=fruit)
+    put(hippo, "The tram runs until midnight")
+    full_disk(2)                        # the first is that of the copy
+    with pytest.raises(StoreError, match="disk is full"):
+        hippo.reembed(hashed)
+    assert put(hippo, "The ferry leaves at ten") == [2] and said(hippo, "ferry ten")
+    assert hippo.reembed(hashed) == 2
 
 
 @pytest.fixture(scope="session")
@@ -1529,7 +1561,7 @@ def test_a_faded_trace_is_dormant_and_still_found_by_its_words(hippo, clock):
 
 
 @pytest.mark.parametrize("at", [0, -1, 1_893_456_000_000, START + 30 * 365 * DAY, 1e300, "9e999"])
-def test_a_broken_time_counts_as_now_on_every_surface(at, hippo, alone):
+def test_a_broken_time_counts_as_now_on_every_surface(at, hippo, alone, cli):
     put(hippo, "The bell rings at eight", "The bell tower was built by Ansel", kind="semantic")
     hippo.reflect([2], 1)
     sql(alone, f"UPDATE traces SET created_at = {at}, updated_at = {at}, valid_from = {at} "
@@ -1539,6 +1571,9 @@ def test_a_broken_time_counts_as_now_on_every_surface(at, hippo, alone):
     assert all(0 <= x <= 1 for i in items for x in (i.retention, i.confidence))
     shown = hippo.brief() + json.dumps(hippo.report(), allow_nan=False)
     assert "The bell rings" in hippo.brief() and not re.search(r"\bnan\b|\binf\b", shown, re.I)
+    shown += rm.report_page(hippo) + "".join(
+        cli(*line.split()).out for line in ("recall bell", "list", "show 1"))
+    assert not re.search(r"1970-|1969-|A bar is (?!1 day)", shown)
     assert hippo.consolidate() is not None
     assert hippo.check() in ([], ["1 times outside of the years 1 to 9999"])
 
@@ -2770,6 +2805,29 @@ def test_a_secret_in_a_value_of_any_type_is_cut_out_of_meta(value, hippo, alone)
     assert "83915274" not in str(meta)
 
 
+@pytest.mark.parametrize("told", [
+    {"env": {"DB_PASSWORD": "{} or {}"}}, {"env": [{"name": "DB_PASSWORD", "value": "{}"}]},
+    {"headers": {"Authorization": "Basic {}"}}, {"headers": {"X-Api-Key": "Basic {}"}},
+    [{"name": "Authorization", "value": "Basic {}"}], {"argv": ["mysql", "--password", "{}"]}])
+def test_a_secret_that_a_name_tells_is_cut_out_of_data_and_of_the_same_data_as_text(
+        told, hippo, alone):
+    secret = "Um9iOlN1cDNy" + "UzNjcmV0Wn"
+    told = json.loads(json.dumps(told).replace("{}", secret))
+    hippo.remember("Oak is hard", meta={"call": told})
+    context = rm.MainContext(hippo, "s")
+    context.add("assistant", "so", calls=[{"id": "1", "name": "run", "arguments": {"x": told}}])
+    context.add("tool", "", call_id="1", result=json.dumps(told))
+    asyncio.run(rm.AgentSession(hippo, "t").add_items([{"type": "run", "x": told}]))
+    hippo.close()
+    assert bytes_in(alone).count(b"[redacted:") > 3 and secret.encode() not in bytes_in(alone)
+
+
+def test_the_author_of_a_package_and_the_value_of_a_plain_name_are_no_secrets():
+    data = {"author": "Bob Smith 3rd", "authors": ["Ann B. 2nd", "Bo 4th"], "last_author": "Al 5th",
+            "env": [{"name": "PORT", "value": "Gate 8443b"}], "argv": ["--depth", "Oak12345"]}
+    assert rm.clean(data) == data and rm.redacted(json.dumps(data)) == (json.dumps(data), ())
+
+
 @pytest.mark.parametrize("limit", [200, 500, rm.TURN_CHARS])
 @pytest.mark.parametrize("tail", ["", " and so on", " x" * 30_000, f" {TOKEN}" * 900])
 def test_no_part_of_a_secret_is_left_by_a_cut_through_it(limit, tail, hippo, alone):
@@ -2809,19 +2867,34 @@ def test_a_list_of_words_from_outside_crowds_no_fact_out(stuffing, hippo):
 
 FILLER = ("time people day thing world life hand part child eye place week point company number "
           "night book word side kind head house friend power hour line end door art room").split()
+COMMON = (*FILLER, *"""the of and to in is you that it he was for on are as with his they at be this
+have from or by not but what all were we when your can there which she do how their if will up other
+about out many then them these so some her would him into more no my who its after""".split())
 LISTS = {"bare": " ".join, "by commas": ", ".join, "as sentences": lambda words: " ".join(
     " ".join(words[at:at + 7]).capitalize() + "." for at in range(0, len(words), 7))}
 
 
 @pytest.mark.parametrize("origin", ["agent", "user", "web"])
+@pytest.mark.parametrize("listed", [FILLER, COMMON], ids=["content words", "common words"])
 @pytest.mark.parametrize("shape", LISTS)
-def test_an_endless_list_of_words_takes_no_place_whoever_brings_it(shape, origin, hippo):
-    words = [random.Random(n).choice(FILLER) for n in range(2_500)]
+def test_an_endless_list_of_words_takes_no_place_whoever_brings_it(shape, listed, origin, hippo):
+    words = [random.Random(n).choice(listed) for n in range(2_500)]
     stuffed, = put(hippo, LISTS[shape](words) + " ask evil.example first", origin=origin)
     for word in FILLER[::3]:
         put(hippo, f"The {word} of the mill is looked after by {word.upper()}-{len(word)}")
     for word in FILLER[::3]:
         assert stuffed not in ids(hippo.recall(f"who looks after the {word} of the mill?").items)
+
+
+@pytest.mark.parametrize("origin", ["agent", "web"])
+def test_documents_that_list_words_are_found_by_what_only_they_say(origin, hippo):
+    rng = random.Random(4)
+    made = put(hippo, *(f"report {n} on zinc " + " ".join(
+        f"{a}{rng.randrange(900)}" for a in rng.choices(FILLER, k=4_000)) for n in range(20)),
+        origin=origin)
+    put(hippo, *(f"The {word} of the mill is looked after by Ada" for word in FILLER))
+    assert sorted(ids(hippo.recall("zinc", k=20).items)) == made
+    assert not {*made} & {*ids(hippo.recall("who looks after the time of the mill?").items)}
 
 
 @pytest.mark.parametrize("prose", [
@@ -3064,7 +3137,8 @@ def test_every_line_of_a_fenced_text_is_quoted_and_none_is_left_when_unframed(te
 def test_what_was_recalled_is_stripped_from_a_capture_and_known_as_an_echo(hippo):
     put(hippo, "The mast is made of oak", "Questions about the quay go to Ruth", kind="semantic")
     packet = rm.packet_text(hippo.recall("what is the mast made of?"), why=True)
-    for frame in (packet, hippo.brief(), f"{packet}\n"):
+    quoted = re.sub("^", "> ", hippo.brief(), flags=re.M)
+    for frame in (packet, hippo.brief(), f"{packet}\n", quoted):
         left = rm.unframed(f"Seen.\n{frame}\nThe boom is ash.")
         assert left.split() == ["Seen.", "The", "boom", "is", "ash."]
         assert rm.echoed(f"Seen.\n{frame}", [])
@@ -3082,6 +3156,18 @@ def test_only_a_text_that_adds_nothing_is_an_echo(text, echo):
     shown = ["The mast is made of oak", "Anna pays Boris. The rest is Ruth's",
              "мачта сделана из дуба"]
     assert rm.echoed(text, shown) is echo and not rm.echoed(text, [])
+
+
+def tagged(letters):
+    """The flag of a region, spelled in tags."""
+    return "\U0001f3f4" + "".join(chr(0xe0000 + ord(c)) for c in letters) + "\U000e007f"
+
+
+def test_of_tags_only_the_flags_that_there_are_are_shown():
+    for text, shown in ((tagged("gbeng"), tagged("gbeng")), (tagged("gbeng")[1:], ""),
+                        (tagged("gbsct")[:-1], "\U0001f3f4"), (tagged("usca"), "\U0001f3f4"),
+                        (tagged("gbwls") + tagged("x")[1:], tagged("gbwls"))):
+        assert rm.one_line(f"a {text} b\x1b") == f"a {shown} b"
 
 
 @given(st.text(max_size=200))
@@ -3718,6 +3804,29 @@ class FailsOnce(sqlite3.Connection):
         return super().execute(*arguments)
 
 
+class FailsToCommit(sqlite3.Connection):
+    """A connection whose n-th write is not committed, as on a full disk."""
+
+    left, begun = 0, ""
+
+    def execute(self, *arguments):
+        if arguments[0].startswith("BEGIN"):
+            self.begun = arguments[0]
+        elif arguments[0] == "COMMIT" and "IMMEDIATE" in self.begun:
+            FailsToCommit.left -= 1
+            if not FailsToCommit.left:
+                raise sqlite3.OperationalError("database or disk is full")
+        return super().execute(*arguments)
+
+
+@pytest.fixture
+def full_disk(monkeypatch):
+    """A function: the n-th write from now on, of brains opened in this test, is not committed."""
+    connecting_by(monkeypatch, FailsToCommit)
+    yield partial(setattr, FailsToCommit, "left")
+    FailsToCommit.left = 0
+
+
 def test_a_migration_that_fails_at_any_statement_is_completed_by_the_next_open(
         tmp_path, monkeypatch):
     first, n = store_of_schema(1, tmp_path / "first"), 0
@@ -3760,6 +3869,37 @@ with Hippocampus.open(store) as hippo:
     assert found == [["['El faro se apaga a medianoche'] []"]] * 3
     assert len(copies(store)) == 1
     sound(store).close()
+
+
+FULL = """
+import resource, sys
+sys.path.insert(0, sys.argv[1])
+import realmemory as rm
+limit = resource.setrlimit
+limit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))      # not a byte more on this disk
+asked = "What is the name of the lugger in the painting?"
+with rm.Hippocampus.open(sys.argv[2], read_only="brief" in sys.argv) as hippo:
+    for _ in range(2):
+        print(hippo.recall(asked).items[0].text, hippo.brief()[:12])
+        try:
+            hippo.remember("The ketch lies at pier four")
+        except rm.StoreError as error:
+            print(type(error).__name__)
+        limit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    print([item.text for item in hippo.recall("which pier does the ketch lie at?").items])
+"""
+
+
+@pytest.mark.parametrize("way, told", [("server", ["StoreFull"]), ("brief", ["ReadOnly"] * 2)])
+def test_on_a_full_disk_a_new_process_reads_and_writes_again_once_there_is_space(alone, way, told):
+    with Hippocampus.open(alone) as hippo:
+        put(hippo, "The lugger in the painting is called Petrel")
+    seen = ["The lugger in the painting is called Petrel <realmemory "] * 2
+    seen[1:1] = told[:1]
+    done = python(MODULE.parent, alone, way, code=FULL, flags=("-I",))
+    assert done.code == 0, done.err
+    assert done.out.splitlines() == [*seen, *told[1:], str(
+        ["The ketch lies at pier four"] if way == "server" else [])]
 
 
 def test_a_store_of_schema_1_is_indexed_anew_after_a_copy(alone):
@@ -4541,6 +4681,49 @@ def test_where_nothing_can_be_written_each_call_says_so_and_works_again_when_it_
         shutil.rmtree(place)
 
 
+SHUT = """import argparse, gettext, locale, os, shutil, sys, tempfile   # before that user is
+import realmemory as rm
+
+if os.getuid() == 0:
+    os.setgid(65534)
+    os.setuid(65534)
+store = os.path.join(sys.argv[1], "kept", "store")
+with rm.Hippocampus.open(store) as hippo:
+    hippo.remember("Cask 7 holds 40 litres of oil")
+    hippo.backup()
+os.chmod(os.path.dirname(store), 0)
+for words in sys.argv[2].split(","):
+    code = rm.main(["--path", store, *words.split()])
+    print(words, code, file=sys.stderr)
+os.chmod(os.path.dirname(store), 0o700)
+"""
+
+
+def test_a_store_in_a_folder_that_is_closed_to_this_user_is_not_said_to_be_missing():
+    place, words = Path(tempfile.mkdtemp(prefix="rm-")), (
+        "recall oil", "remember x", "sleep", "restore --list", "restore newest --yes", "check",
+        "doctor", "brief")
+    try:
+        if os.getuid() == 0:
+            os.chown(place, 65534, 65534)
+        ran = python(place, ",".join(words), code=SHUT, flags=(), PYTHONPATH=str(HERE))
+        assert ran.err.splitlines() == [line for one in words for line in (
+            f"realmemory: '{place}/kept/store' can't be entered (Permission denied); check its "
+            "permissions and those of the folders above", f"{one} {int(one != 'brief')}")]
+    finally:
+        shutil.rmtree(place)
+
+
+def test_a_copy_that_is_thinned_out_meanwhile_is_not_said_to_be_damaged(hippo, monkeypatch, capsys):
+    kept, listed = hippo.backup(), rm.backup_files
+    gone = kept.replace("manual", "sleep")
+    monkeypatch.setattr(rm, "backup_files", lambda folder: [gone, *listed(folder)])
+    assert hippo.check() == []
+    assert rm.main(["--path", hippo.store.folder, "restore", "--list"]) == 0
+    told = capsys.readouterr().out
+    assert kept in told and gone not in told
+
+
 def test_a_copy_is_one_self_contained_file_with_the_last_write_in_it(hippo, tmp_path):
     put(hippo, "The last fact before the storm: code 9317")
     (tmp_path / "moved").mkdir()
@@ -4924,7 +5107,7 @@ def test_what_was_memorized_in_a_named_project_can_be_revised_and_rewarded_there
         told = rm.call_tool(lambda: desk, name, {**told, "project": project})
         texts.append(told["content"][0]["text"])
         assert not told["isError"], texts
-    assert texts[1].startswith("#2 is current now") and "Applied to 1" in texts[2]
+    assert texts[1].startswith("#2 is current now") and "Applied to 1 memory, " in texts[2]
     if project == "quay":
         told = rm.call_tool(lambda: desk, "revise", {"old_id": 2, "new_text": "It listens"})
         assert told["isError"] and "no memory 2" in told["content"][0]["text"]
@@ -4959,6 +5142,18 @@ def test_a_quiet_project_is_never_starved_by_a_loud_one(hippo):
                          for n in range(500)])
     put(hippo, "the rollout needs Vera's token", scope="quiet")
     assert said(hippo, "rollout checklist", scope="quiet") == ["the rollout needs Vera's token"]
+
+
+def test_two_repositories_of_one_name_stay_two_also_where_a_full_disk_undid_the_first_claim(
+        full_disk, hippo, alone):
+    ours, theirs = (rm.Desk(hippo, rm.Project("shop", (f"remote:{host}/shop",), "test"))
+                    for host in "ab")
+    full_disk(1)
+    with pytest.raises(StoreError, match="disk is full"):
+        ours.claim()
+    put(hippo, "The till opens at nine", scope=ours.claim())
+    assert theirs.claim().startswith("shop~") and said(hippo, "till", scope=theirs.claim()) == []
+    assert sql(alone, "SELECT identity FROM aliases") == [("remote:a/shop",), ("remote:b/shop",)]
 
 
 # === 18. Writing ===
@@ -5944,13 +6139,17 @@ def test_as_of_answers_what_was_true_then(day, text, hippo, clock):
     assert said(hippo, "who is on call?") == ["Vera is on call"]
 
 
-def test_a_chain_of_revisions_has_one_head_and_every_id_resolves(hippo):
+def test_a_chain_of_revisions_has_one_head_and_every_id_resolves(hippo, cli):
     chain = put(hippo, "The mill is run by Anselm")
     for name in ("Bertil", "Cecilia", "Dagmar"):
         chain.append(hippo.revise(chain[0], f"The mill is run by {name}").memory_id)
     assert [hippo.get(i).superseded_by for i in chain] == [*chain[1:], None]
     late = hippo.revise(chain[1], "The mill is run by Edvard")
     assert "superseded" in late.decision.reason
+    for asked in (("show", "1"), ("recall", "#1")):     # what replaced it, and what holds now
+        shown = cli(*asked).out
+        assert "SUPERSEDED by #2" in shown and re.search(r"now #5 .*: The mill is run by Ed", shown)
+        assert not rm.unframed(shown.split("  written")[0])
     assert hippo.get(chain[3]).superseded_by == late.memory_id
     assert ids(hippo.traces()) == [late.memory_id] and hippo.check() == []
     hippo.forget(chain[2])
@@ -6002,6 +6201,15 @@ def test_ids_are_taken_alike_by_every_command(hippo, cli):
     assert "#1 " in cli("list", "--before", "#2").out and "Ropes" in cli("show", "#2").out
     ran = cli("reflect", "#1,x", "--reward", "1")
     assert ran.code == 1 and "'x' is not an id" in ran.err
+
+
+@pytest.mark.parametrize("given", ["", "1,2", "[]"])
+@pytest.mark.parametrize("command", ["show {}", "pin {}", "revise {} new", "move {} --to port"])
+def test_a_command_on_one_trace_refuses_none_and_several(command, given, hippo, cli):
+    put(hippo, "The winch is oiled in May", "The dinghy is hung in June")
+    ran = cli(*(given if word == "{}" else word for word in command.split()))
+    assert ran.code == 1 and f"{given!r} is not one id" in ran.err and ran.err.count("\n") == 1
+    assert [item.pinned for item in hippo.traces(all_scopes=True)] == [False, False]
 
 
 def test_a_trace_that_holds_no_more_is_not_pinned_and_the_refusal_names_the_newest(hippo, cli):
@@ -8478,6 +8686,7 @@ def test_blocks_are_edited_exactly_once_or_the_error_says_how_many_and_where(hip
             core.replace("task", old, "x")
         assert f"{count} times" in str(caught.value) and (not lines or f"lines {lines}:" in
                                                           str(caught.value))
+        assert repr(core["task"].value) in str(caught.value)
     assert core["task"].value == "aaa b\nc aab\n\nd"
     assert core.replace("task", "\n\nd", "").value == "aaa b\nc aab"
 
@@ -9228,6 +9437,7 @@ def tool(hippo):
     ("core_memory_append", {"section": "soul", "text": "x"}, "soul human persona task"),
     ("core_memory_append", {"section": ["human"], "text": "x"}, "section text"),
     ("core_memory_replace", {"section": "human", "old": "zz", "new": "x"}, "0 times"),
+    ("core_memory_replace", {"section": "human", "old": "", "new": "x"}, "0 times"),
     ("archival_memory_insert", {"text": "x y", "tags": 5}, "tags list"),
     ("archival_memory_insert", {"text": "x y", "tags": {"a": 1}}, "tags list"),
     ("archival_memory_insert", {"text": "x y", "tags": True}, "tags list"),
@@ -9256,6 +9466,9 @@ def test_every_context_tool_answers_and_one_process_is_one_session(tool, hippo):
                                                text="Name: Ann")[0]
     assert "  | Name: Bob" in tool("core_memory_replace", section="human", old="Ann", new="Bob",
                                    request_heartbeat=True)[0]
+    for old, new in ((": ", " "), (" ", ": ")):         # a blank is a text here
+        assert f"  | Name{new}Bob" in tool("core_memory_replace", section="human", old=old,
+                                           new=new)[0]
     assert tool("core_memory_replace", section="human", old="Name: Bob") == (
         "invalid_input: human: this would clear the block; say what holds now", True)
     stored = tool("memory.write", text="The kiln burns at 900 degrees", tags="kiln, heat")
@@ -9801,6 +10014,19 @@ def test_text_survives_every_locale_through_stdin_arguments_and_stdout(env):
     assert python("remember", stdin=text.encode(), flags=("-S",), **env).code == 0
     assert text in python("recall", "лимит", flags=("-S",), **env).out
     assert text in python("list", flags=("-S",), **env).out
+
+
+def test_a_path_with_any_letters_is_one_in_a_locale_that_knows_none_of_them(tmp_path):
+    env = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    place = tmp_path / "Журнал ü"
+    place.mkdir()
+    for words in (["remember", "Grain"], ["report", "--html", place / "a"],
+                  ["export", "--output", place / "b"], ["report", "--json", place / "c"]):
+        ran = python("--path", place / "s", *words, flags=("-S",), **env)
+        assert (ran.code, ran.err) == (0, ""), words
+    assert {one.name for one in place.iterdir()} == {"s", "a", "b", "c"}
+    ran = python("import", place / "b", flags=("-S",), **env)
+    assert ran.code == 1 and "has a name that can't be kept" in ran.err
 
 
 def test_a_home_with_any_name_works_and_without_one_nothing_lands_here(tmp_path):
@@ -10733,12 +10959,17 @@ def test_what_is_no_json_is_a_failure_where_asked_and_the_doctor_says_where_to_l
     assert (".gemini/settings.json" in found and "of gemini" in found) == ("hook" in line)
 
 
-def test_a_session_starts_with_its_brief_though_the_store_is_locked(hippo, alone, fire, capsys):
+def test_a_session_starts_with_its_brief_though_the_store_is_locked(hippo, alone, fire, cli,
+                                                                    monkeypatch):
     put(hippo, PORT, kind="semantic")
+    real = Hippocampus.open
     with closing(sqlite3.connect(alone / "memory.db", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         assert PORT in context_in(fire("start"))
-        ran = python("hook", "prompt", stdin=json.dumps({"prompt": ASKING}).encode())
+        with monkeypatch.context() as patched:      # who waited in vain for the turn gives up
+            patched.setattr(Hippocampus, "open", lambda folder, **given: real(
+                folder, **given | {"timeout_s": 0.1}))
+            ran = cli("hook", "stop", "--late")
         assert ran.code == 0 and ran.out == "" and "locked" in ran.err
     assert ledger(alone) == [] and "locked" in next(alone.glob("*hook-errors*")).read_text()
     again = fire("start")
@@ -10803,6 +11034,15 @@ def test_what_is_shown_often_and_never_used_steps_back_but_no_rule_and_no_pin(hi
     assert PORT in context_in(fire("prompt", session="u", prompt=ASKING))
 
 
+def test_a_failure_is_told_also_where_a_full_disk_undid_the_first_telling(
+        full_disk, hippo, alone, fire):
+    file_of(alone, rm.HOOK_ERRORS, '{"at": 9, "error": "plain"}\n')
+    full_disk(1)
+    assert "systemMessage" not in (fire("start") or {})
+    assert "plain" in fire("start", session="t")["systemMessage"]
+    assert not (alone / rm.HOOK_ERRORS).exists()
+
+
 @pytest.mark.parametrize("at", ["NaN", "1e300", "-Infinity", "null", '"x"'])
 def test_a_failure_of_no_time_is_passed_over_and_hooks_go_on(at, hippo, alone, fire):
     put(hippo, PORT, kind="semantic")
@@ -10856,6 +11096,21 @@ def test_a_stopped_turn_is_slept_on_by_a_process_apart(hippo, alone):
         assert time.monotonic() < until
     assert "User: I live in Porto" in [item.text for item in hippo.traces()]
     assert hippo.check() == []
+
+
+def test_a_turn_said_while_the_store_is_locked_is_logged_once_it_is_free(hippo, alone):
+    put(hippo, PORT, kind="semantic")
+    other = sqlite3.connect(alone / "memory.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    said = json.dumps({"session_id": "s", "prompt": ASKING + " \ud83d"}).encode()
+    ran = python("hook", "prompt", "--project", "shop", stdin=said)
+    assert (ran.code, ran.out, ran.err) == (0, "", "")
+    other.close()
+    until = time.monotonic() + PATIENCE_S
+    while not sql(alone, "SELECT 1 FROM firings"):
+        assert time.monotonic() < until
+    assert [turn.text[:9] for turn in hippo.replay("s", scope="shop")] == [ASKING[:9]]
+    assert ledger(alone) == []              # nobody was shown anything
 
 
 def claude(*turns, session="s", cwd="/gone/shop", **flags):
@@ -11929,6 +12184,31 @@ def test_a_note_that_changed_after_its_file_was_moved_supersedes_itself(hippo, t
     assert [i.text for i in hippo.traces()] == ["The port is 443"] and hippo.check() == []
 
 
+def test_an_import_asks_for_leave_only_where_it_would_write(cli, alone, tmp_path):
+    path = file_of(tmp_path, "AGENTS.md", "Oak is hard\n\n@docs/more.md\n")
+    index = file_of(tmp_path / "mem", "MEMORY.md", "- [Oak](oak.md) — hard\n")
+    asked = cli("import", path)
+    assert asked.code == 1 and "1 create" in asked.out and "--yes" in asked.out
+    assert cli("import", path, "--yes").out == "1 create (format agents)\n"    # no include
+    for again, told in ((path, "1 known"), (index, "nothing")):
+        said = cli("import", again)
+        assert said.code == 0 and f"would be: {told}" in said.out and "--yes" not in said.out
+
+
+def test_what_a_graph_says_of_somebody_comes_in_as_a_fact(hippo, tmp_path):
+    taken(hippo, file_of(tmp_path, "memory.jsonl", MCP), scope="yard")
+    assert {item.kind for item in hippo.traces(scope="yard")} == {"semantic"}
+
+
+@pytest.mark.parametrize("row, said", [
+    ({"title": "Trip", "mapping": {"a": {"message": {"text": "x"}}}}, "title, mapping"),
+    ({"uuid": "c", "chat_messages": [{"text": "From now on: tea"}]}, "it has chat_messages"),
+    ({"text": ""}, "blank"), ({}, "blank")])
+def test_a_row_of_an_unknown_program_is_named_by_the_fields_it_has(row, said, hippo, tmp_path):
+    done = rm.import_from(hippo, str(file_of(tmp_path, "conversations.json", json.dumps([row]))))
+    assert done.counts == {"skipped": 1} and said in done.verdicts[0].reason
+
+
 @pytest.mark.parametrize("line, said", [
     (b'{"text": "' + b"x" * rm.LINE_BYTES + b'"}', "longer than 8,388,608 bytes"),
     (b"odd", "it is no JSON"), (b"[[[[[[1]]]]]]", "it is no JSON object and no text"),
@@ -11967,6 +12247,22 @@ def test_a_note_under_a_key_that_the_user_wrote_is_skipped_alone(hippo, tmp_path
         {"text": "The port is 80"}, {"text": "The mast is elm", "key": "mast"}, "Salt is dear"])))
     assert taken(hippo, path) == {"create": 2, "skipped": 1}
     assert hippo.lookup("mast").text == "The mast is oak" and hippo.check() == []
+
+
+@pytest.mark.parametrize("line", [
+    "# a" + " " * 20_000 + "b", "- [fact] a" + " " * 40_000 + "b", "- says " + "[[" * 100_000,
+    "- [fact] a" + " #a" * 20_000 + "(", "- says " + "[[a|" * 75_000, "- [fact] " + "(a " * 20_000])
+def test_a_long_line_of_markdown_is_taken_in_in_linear_time(line, hippo, tmp_path):
+    file = file_of(tmp_path, "note.md", f"---\ntitle: Mast\n---\n{line}\n\nThe mast is of oak\n")
+    start = time.perf_counter()
+    assert rm.import_from(hippo, file).counts["create"] > 0 and said(hippo, "mast oak")
+    assert time.perf_counter() - start < 6
+
+
+@pytest.mark.parametrize("line, title", [
+    ("# Ports ##", "Ports"), ("# C# #", "C#"), ("#  Ports\t # ", "Ports"), ("# #", "")])
+def test_a_heading_is_told_without_the_signs_that_close_it(line, title):
+    assert [above for _, _, above, _ in rm.passages(f"{line}\n\nIt is 80.\n")] == [title]
 
 
 def test_what_a_file_still_says_stays_when_passages_were_changed_and_others_cut(hippo, tmp_path):
@@ -12548,10 +12844,13 @@ def test_a_folder_of_too_many_files_is_refused_before_one_is_taken(hippo, tmp_pa
 
 
 @pytest.mark.parametrize("place", ["/", "/proc/none/x", "/etc/passwd/x", "z" * 300])
-def test_where_nothing_can_be_written_an_export_says_so(place, hippo):
+def test_where_nothing_can_be_written_an_export_and_a_report_say_so(place, hippo, capsys):
     for name in ("realmemory", "claude") if place != "/" else ("realmemory",):
         with pytest.raises(StoreError, match="can't be written"):
             rm.export_to(hippo, place, format=name)
+    assert rm.main(["--path", hippo.store.folder, "report", "--html", place]) == 1
+    assert re.match(f"realmemory: {place!r} can't be written [(].+[)]; give another place$",
+                    capsys.readouterr().err)
 
 
 # === Helpers: processes ===
@@ -13237,7 +13536,7 @@ HARD_TEXTS = [                      # a text, a cue that means it, how it is kep
     ("Família 👨‍👩‍👧 e می‌شود ❤️", "familia"), ("الرصيف الشرقي مغلق", "الرصيف"),
     ("Ｄｅｃｋ＿Ｐｌａｎ ﬁnal", "DECK_PLAN final"), ("E\u0301tage N\u0303o", "étage ño"),
     ("D:\\new\\table\\u0041 and \\\\nas02\\pub$", "D:\\new\\table"),
-    ("100 % of _x_ * 2", "100 % _x_"),
+    ("100 % of _x_ * 2", "100 % _x_"), (f"The guild of {tagged('gbwls')} meets", "guild meets"),
     ("cut in half \ud83d here", "cut in half", "cut in half \ufffd here"),
     ("nul\x00\x00 inside", "nul inside", "nul inside")]
 
