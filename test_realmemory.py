@@ -2325,7 +2325,7 @@ def told_rows(table):
 
 @pytest.mark.parametrize("table, missed, alarms, broken", [
     (TUNED, 1, 0, 0), (HELD_OUT, 0, 1, 0), (EVERYDAY, 3, 0, 3), (MORE_FORMS, 0, 0, 0),
-    (MORE_UNSEEN, 7, 0, 1)], ids=["tuned", "held out", "everyday", "more forms", "more, unseen"])
+    (MORE_UNSEEN, 5, 0, 1)], ids=["tuned", "held out", "everyday", "more forms", "more, unseen"])
 def test_secrets_of_many_kinds_are_cut_out_and_what_only_looks_like_one_is_left(
         table, missed, alarms, broken):
     """How many of each; `pytest -s -k secrets_of_many_kinds` prints them."""
@@ -2342,6 +2342,16 @@ def test_secrets_of_many_kinds_are_cut_out_and_what_only_looks_like_one_is_left(
     assert len(secret) > 50 and len(innocent) > 50
     assert (len(leaks) <= missed, len(wrong) <= alarms, len(eaten) <= broken) == (
         True, True, True), (leaks, wrong, eaten)
+
+
+@pytest.mark.parametrize("form", [
+    "{}: {}", "{}={}", '"{}": "{}"', '{} = "{}"', "<{0}>{1}</{0}>", "export {}={}", "--{}={}",
+    "  {}: '{}'", "https://x.example/?{}={}&a=1"])
+def test_a_secret_of_a_few_runs_of_letters_is_known_under_every_label_of_a_configuration(form):
+    for label in ("client_secret", "api_key", "apiKey", "access_token", "auth_token", "SECRET_KEY",
+                  "private_key", "refreshToken", "db_pass", "passwd"):
+        for secret in ("hunter2hunter", "fjord-mist-4471", "Tr0ub4dor#3"):
+            assert secret not in rm.redacted(form.format(label, secret))[0], (label, secret)
 
 
 # Written before the words of these languages were in the table; the second after.
