@@ -8257,11 +8257,12 @@ class Desk:
             # Another repository may lie where one lay before: a remote says more than a path.
             if row and (not ours or not remotes or remotes.intersection(ours)):
                 return str(row["name"])
-        name = clean(project.name) if project.identities else storable(project.name)
-        name = _CONTROL.sub("", name)[:150].strip() or "project"    # folders are called anything
+        if not project.identities:      # a name that was given: it is taken whole, or refused
+            return scope_key(name := storable(project.name)) and name
+        name = _CONTROL.sub("", clean(project.name))[:150].strip() or "project"     # of a folder
         taken = store.value("SELECT a.identity FROM scopes s JOIN aliases a ON a.scope_id = s.id "
                             "WHERE s.key = ?", scope_key(name))
-        if project.identities and (taken or scope_key(name) == GLOBAL):
+        if taken or scope_key(name) == GLOBAL:
             return f"{name}~{zlib.crc32(project.identities[0].encode('utf-8', 'replace')):08x}"
         return name
 

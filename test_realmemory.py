@@ -4617,6 +4617,20 @@ def test_scopes_match_whole_names_in_any_script(name, hippo, alone):
     assert "rose" not in hippo.brief("sales") and len(hippo.traces(all_scopes=True)) == 2
 
 
+def test_two_given_names_that_begin_alike_or_differ_in_what_is_not_shown_are_no_one_project(
+        cli, hippo, monkeypatch):
+    long = "x" * 190
+    for name in ("a", "b"):
+        monkeypatch.setenv("REALMEMORY_PROJECT", long + name)
+        assert cli("--path", hippo.store.folder, "remember", f"Margins of {name}").code == 0
+        assert said(hippo, "margins", scope=long + name) == [f"Margins of {name}"]
+    for odd in ("yard\x1b", "yard\u202e", "x" * 201, "a\nb"):
+        monkeypatch.setenv("REALMEMORY_PROJECT", odd)
+        ran = cli("--path", hippo.store.folder, "remember", "Grain is weighed")
+        assert ran.code == 1 and "give 1 to 200 characters on one line" in ran.err, odd
+    assert len(hippo.traces(all_scopes=True)) == 2
+
+
 @pytest.mark.parametrize("none", [None, "", "global", "GLOBAL"])
 def test_no_scope_means_global_and_reads_no_project(none, hippo):
     put(hippo, "The user prefers short answers", scope=none)
