@@ -3429,8 +3429,9 @@ class Store:
                               ) if _kept(path) == path else StoreDamaged(
                 f"{path!r} is amid a repair, or one that was ended",
                 f"{shell_line(self.folder, 'check --repair')} goes on with it")
-        if plain and not self.read_only and mode & 0o077 and status.st_uid == me:
-            os.chmod(path, mode & 0o700)
+        ours = mode & 0o700 if path == self.path else 0o600  # side files have what the file had
+        if plain and not self.read_only and mode & 0o777 != ours and status.st_uid == me:
+            os.chmod(path, ours)
 
     def _settle(self) -> None:
         """Check what was opened, and bring a writable one to WAL and to this schema."""

@@ -4220,6 +4220,33 @@ def test_where_nothing_can_be_written_each_call_says_so_and_works_again_when_it_
         shutil.rmtree(place)
 
 
+def test_a_store_that_was_read_while_it_was_read_only_can_be_written_when_it_no_longer_is():
+    place = Path(tempfile.mkdtemp(prefix="rm-"))
+    try:
+        if os.getuid() == 0:
+            os.chown(place, 65534, 65534)
+        ran = python(place / "s", flags=(), PYTHONPATH=str(HERE), code="""import os, sys
+import realmemory as rm
+
+if os.getuid() == 0:
+    os.setgid(65534)
+    os.setuid(65534)
+store = sys.argv[1]
+rm.Hippocampus.open(store).close()
+os.chmod(store + "/memory.db", 0o400)
+with rm.Hippocampus.open(store) as hippo:
+    assert hippo.recall("oil").abstained
+os.chmod(store + "/memory.db", 0o600)
+with rm.Hippocampus.open(store) as hippo:
+    hippo.remember("Cask 7 holds 40 litres of oil")
+    print(hippo.recall("oil").items[0].text, {oct(os.stat(f"{store}/{name}").st_mode)[-3:]
+                                              for name in os.listdir(store) if "db" in name})
+""")
+        assert (ran.code, ran.out) == (0, "Cask 7 holds 40 litres of oil {'600'}\n"), ran.err
+    finally:
+        shutil.rmtree(place)
+
+
 SHUT = """import argparse, gettext, locale, os, shutil, sys, tempfile   # before that user is
 import realmemory as rm
 
