@@ -7126,8 +7126,11 @@ def _merge(brain: _Brain, rows: Mapping[int, sqlite3.Row]) -> tuple[int, int]:
              f"merge: one of {ids} is superseded or quarantined; take current, trusted ones")
     _require(len({row["key"] for row in traces} - {None}) < 2,
              f"merge: {ids} stand under two keys; forget or revise one of them first")
-    first = max(traces, key=lambda r: (r["key"] is not None, r["pinned"], r["reinforcements"],
-                                       r["strength"], r["id"]))
+    first = max(traces, key=lambda r: (r["key"] is not None, r["pinned"], r["origin"] in TRUSTED,
+                                       r["reinforcements"], r["strength"], r["id"]))
+    _require(first["origin"] in TRUSTED or not any(row["origin"] in TRUSTED for row in traces),
+             f"merge: text of origin {first['origin']!r} in #{first['id']} may not replace what a "
+             f"user or agent said; unpin #{first['id']}, or forget or revise one of {ids}")
     others = [ident for ident in ids if ident != first["id"]]
     sleep_id = _changed(store, now, "merge", {"merged": [
         ((ident,), [None, None], [now, first["id"]]) for ident in others]})
@@ -8034,6 +8037,9 @@ class Hippocampus(_Brain):
         None when nothing changed since the last.  What was said is read, session by session, by
         `extracted` or an `extractor`: of turns, to texts, Proposals or mappings of their fields.
         `summariser` makes an episode of each session's new turns."""
+        function_given(extractor, "extractor")
+        function_given(summariser, "summariser")
+        number_in(copy_after_s, "copy_after_s", 0.0, math.inf)
         self.flush(timeout_s=self.store.timeout_s)
         with self.store.reading():
             owed = self.store.meta("unerased", "0") != "0"

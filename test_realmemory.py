@@ -8838,6 +8838,30 @@ def test_a_key_of_any_shape_is_exact(hippo):
             hippo.remember("x y", key=bad)
 
 
+@pytest.mark.parametrize("origin", sorted(set(rm.ORIGINS) - set(rm.TRUSTED)))
+def test_a_merge_lets_no_untrusted_text_stand_for_what_a_user_said(origin, hippo):
+    told, = put(hippo, "Deploys go by alpha.example", origin="user")
+    planted, = put(hippo, "Deploys go by omega.example now", origin=origin, force_new=True)
+    for _ in range(5):
+        hippo.remember("Deploys go by omega.example now", origin=origin)
+    assert hippo.merge([told, planted])[0] == told and hippo.brief().count("omega") == 0
+    pinned, = put(hippo, "Deploys go by sigma.example", origin=origin, force_new=True)
+    hippo.pin(pinned)
+    with pytest.raises(rm.InvalidInput, match=f"'{origin}' in #{pinned} may not replace"):
+        hippo.merge([told, pinned])
+    assert hippo.merge([pinned, *put(hippo, "Ropes are coiled", origin=origin)])[0] == pinned
+
+
+@pytest.mark.parametrize("odd", [
+    {"copy_after_s": None}, {"copy_after_s": float("nan")}, {"copy_after_s": []},
+    {"copy_after_s": -1}, {"extractor": 5}, {"summariser": "x"}], ids=str)
+def test_a_sleep_refuses_what_is_no_function_and_no_number(odd, hippo):
+    put(hippo, "Grain is weighed twice")
+    with pytest.raises(rm.InvalidInput, match=[*odd][0]):
+        hippo.consolidate(**odd)
+    assert hippo.dream_log() == [] and hippo.consolidate(copy_after_s=float("inf"))
+
+
 def test_a_merge_keeps_what_a_key_names_and_check_finds_a_key_of_two(hippo):
     a, b = put(hippo, "The kiln burns at 900 degrees", "The kiln is hot", force_new=True)
     keyed = hippo.remember("The kiln has 900 degrees", key="kiln", force_new=True).memory_id
