@@ -3518,9 +3518,10 @@ class Store:
                               ) if _kept(path) == path else StoreDamaged(
                 f"{path!r} is amid a repair, or one that was ended",
                 f"{shell_line(self.folder, 'check --repair')} goes on with it")
-        if plain and not self.read_only and mode & 0o077 and status.st_uid == me:
+        ours = mode & 0o700 if path == self.path else 0o600  # side files have what the file had
+        if plain and not self.read_only and mode & 0o777 != ours and status.st_uid == me:
             with suppress(OSError):     # of a read-only file system
-                os.chmod(path, mode & 0o700)
+                os.chmod(path, ours)
 
     def _settle(self) -> None:
         """Check what was opened, and bring a writable one to WAL and to this schema."""
@@ -7257,8 +7258,11 @@ def _merge(brain: _Brain, rows: Mapping[int, sqlite3.Row]) -> tuple[int, int]:
              f"merge: one of {ids} is superseded or quarantined; take current, trusted ones")
     _require(len({row["key"] for row in traces} - {None}) < 2,
              f"merge: {ids} stand under two keys; forget or revise one of them first")
-    first = max(traces, key=lambda r: (r["key"] is not None, r["pinned"], r["reinforcements"],
-                                       r["strength"], r["id"]))
+    first = max(traces, key=lambda r: (r["key"] is not None, r["pinned"], r["origin"] in TRUSTED,
+                                       r["reinforcements"], r["strength"], r["id"]))
+    _require(first["origin"] in TRUSTED or not any(row["origin"] in TRUSTED for row in traces),
+             f"merge: text of origin {first['origin']!r} in #{first['id']} may not replace what a "
+             f"user or agent said; unpin #{first['id']}, or forget or revise one of {ids}")
     others = [ident for ident in ids if ident != first["id"]]
     sleep_id = _changed(store, now, "merge", {"merged": [
         ((ident,), [None, None], [now, first["id"]]) for ident in others]})
@@ -8172,6 +8176,9 @@ class Hippocampus(_Brain):
         None when nothing changed since the last.  What was said is read, session by session, by
         `extracted` or an `extractor`: of turns, to texts, Proposals or mappings of their fields.
         `summariser` makes an episode of each session's new turns."""
+        function_given(extractor, "extractor")
+        function_given(summariser, "summariser")
+        number_in(copy_after_s, "copy_after_s", 0.0, math.inf)
         self.flush(timeout_s=self.store.timeout_s)
         with self.store.reading():
             owed = self.store.meta("unerased", "0") != "0"
@@ -8398,11 +8405,12 @@ class Desk:
             # Another repository may lie where one lay before: a remote says more than a path.
             if row and (not ours or not remotes or remotes.intersection(ours)):
                 return str(row["name"])
-        name = clean(project.name) if project.identities else storable(project.name)
-        name = _CONTROL.sub("", name)[:150].strip() or "project"    # folders are called anything
+        if not project.identities:      # a name that was given: it is taken whole, or refused
+            return scope_key(name := storable(project.name)) and name
+        name = _CONTROL.sub("", clean(project.name))[:150].strip() or "project"     # of a folder
         taken = store.value("SELECT a.identity FROM scopes s JOIN aliases a ON a.scope_id = s.id "
                             "WHERE s.key = ?", scope_key(name))
-        if project.identities and (taken or scope_key(name) == GLOBAL):
+        if taken or scope_key(name) == GLOBAL:
             return f"{name}~{zlib.crc32(project.identities[0].encode('utf-8', 'replace')):08x}"
         return name
 

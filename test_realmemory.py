@@ -4752,6 +4752,33 @@ def test_where_nothing_can_be_written_each_call_says_so_and_works_again_when_it_
         shutil.rmtree(place)
 
 
+def test_a_store_that_was_read_while_it_was_read_only_can_be_written_when_it_no_longer_is():
+    place = Path(tempfile.mkdtemp(prefix="rm-"))
+    try:
+        if os.getuid() == 0:
+            os.chown(place, 65534, 65534)
+        ran = python(place / "s", flags=(), PYTHONPATH=str(HERE), code="""import os, sys
+import realmemory as rm
+
+if os.getuid() == 0:
+    os.setgid(65534)
+    os.setuid(65534)
+store = sys.argv[1]
+rm.Hippocampus.open(store).close()
+os.chmod(store + "/memory.db", 0o400)
+with rm.Hippocampus.open(store) as hippo:
+    assert hippo.recall("oil").abstained
+os.chmod(store + "/memory.db", 0o600)
+with rm.Hippocampus.open(store) as hippo:
+    hippo.remember("Cask 7 holds 40 litres of oil")
+    print(hippo.recall("oil").items[0].text, {oct(os.stat(f"{store}/{name}").st_mode)[-3:]
+                                              for name in os.listdir(store) if "db" in name})
+""")
+        assert (ran.code, ran.out) == (0, "Cask 7 holds 40 litres of oil {'600'}\n"), ran.err
+    finally:
+        shutil.rmtree(place)
+
+
 SHUT = """import argparse, gettext, locale, os, shutil, sys, tempfile   # before that user is
 import realmemory as rm
 
@@ -5147,6 +5174,20 @@ def test_scopes_match_whole_names_in_any_script(name, hippo, alone):
     assert said(hippo, "margins quarter", scope="sales") == ["Margins fell in the quarter"]
     assert hippo.recall("margins quarter").abstained and hippo.get(2).scope == name
     assert "rose" not in hippo.brief("sales") and len(hippo.traces(all_scopes=True)) == 2
+
+
+def test_two_given_names_that_begin_alike_or_differ_in_what_is_not_shown_are_no_one_project(
+        cli, hippo, monkeypatch):
+    long = "x" * 190
+    for name in ("a", "b"):
+        monkeypatch.setenv("REALMEMORY_PROJECT", long + name)
+        assert cli("--path", hippo.store.folder, "remember", f"Margins of {name}").code == 0
+        assert said(hippo, "margins", scope=long + name) == [f"Margins of {name}"]
+    for odd in ("yard\x1b", "yard\u202e", "x" * 201, "a\nb"):
+        monkeypatch.setenv("REALMEMORY_PROJECT", odd)
+        ran = cli("--path", hippo.store.folder, "remember", "Grain is weighed")
+        assert ran.code == 1 and "give 1 to 200 characters on one line" in ran.err, odd
+    assert len(hippo.traces(all_scopes=True)) == 2
 
 
 @pytest.mark.parametrize("none", [None, "", "global", "GLOBAL"])
@@ -9410,6 +9451,30 @@ def test_a_key_of_any_shape_is_exact(hippo):
     for bad in ("", "  ", "k" * 501, "a\nb", "a\x00b", 5, ["a"]):
         with pytest.raises(rm.InvalidInput):
             hippo.remember("x y", key=bad)
+
+
+@pytest.mark.parametrize("origin", sorted(set(rm.ORIGINS) - set(rm.TRUSTED)))
+def test_a_merge_lets_no_untrusted_text_stand_for_what_a_user_said(origin, hippo):
+    told, = put(hippo, "Deploys go by alpha.example", origin="user")
+    planted, = put(hippo, "Deploys go by omega.example now", origin=origin, force_new=True)
+    for _ in range(5):
+        hippo.remember("Deploys go by omega.example now", origin=origin)
+    assert hippo.merge([told, planted])[0] == told and hippo.brief().count("omega") == 0
+    pinned, = put(hippo, "Deploys go by sigma.example", origin=origin, force_new=True)
+    hippo.pin(pinned)
+    with pytest.raises(rm.InvalidInput, match=f"'{origin}' in #{pinned} may not replace"):
+        hippo.merge([told, pinned])
+    assert hippo.merge([pinned, *put(hippo, "Ropes are coiled", origin=origin)])[0] == pinned
+
+
+@pytest.mark.parametrize("odd", [
+    {"copy_after_s": None}, {"copy_after_s": float("nan")}, {"copy_after_s": []},
+    {"copy_after_s": -1}, {"extractor": 5}, {"summariser": "x"}], ids=str)
+def test_a_sleep_refuses_what_is_no_function_and_no_number(odd, hippo):
+    put(hippo, "Grain is weighed twice")
+    with pytest.raises(rm.InvalidInput, match=next(iter(odd))):
+        hippo.consolidate(**odd)
+    assert hippo.dream_log() == [] and hippo.consolidate(copy_after_s=float("inf"))
 
 
 def test_a_merge_keeps_what_a_key_names_and_check_finds_a_key_of_two(hippo):
