@@ -602,7 +602,7 @@ def _dated(token: str) -> tuple[str, ...]:
 def _identifier(token: str) -> tuple[str, ...]:
     """An identifier and its compound segments without joints, and its parts' stems.  What would be
     a stop word without joints is none: R&D, U.S."""
-    if _VERSION.fullmatch(token):  # v2.3.1 is 2.3.1, too
+    if token[0] in "vV" and _VERSION.fullmatch(token):  # v2.3.1 is 2.3.1, too
         return (token.lower(), *_numeral(token[1:]))
     found, whole = list[str](), ""
     for segment in _SEGMENT.split(token if token.isascii() else _bare(token)):
@@ -634,7 +634,7 @@ def _expand(token: str) -> tuple[str, ...]:
         return (token[:64],)
     if token[-1] in "+#":  # C++, C#, F#
         return (_low(token)[:64],)
-    return _dated(token) or (
+    return token[0].isdigit() and _dated(token) or (
         _identifier(token) if any(map(str.isalpha, token)) else _numeral(token))
 
 
@@ -1563,7 +1563,7 @@ def rewarded(strength: float, reward: float, config: MemoryConfig) -> float:
 # a text is stored.  Directive-shaped text and hidden characters are stored but quarantined: never
 # in a brief, shown only marked.  Recalled text is rendered as data, whatever its rank.
 # Of 103 secrets in everyday forms of 14 languages 100 are cut out, of 55 in more forms that no rule
-# was made for 48, with no false alarm in 254 texts that look like one (`pytest -s -k
+# was made for 50, with no false alarm in 254 texts that look like one (`pytest -s -k
 # secrets_of_many_kinds`); linear, 0.2 s a megabyte.
 
 # What is looked for where a word of the first column stands in the text; the named part is cut out.
@@ -1640,8 +1640,9 @@ _SECRETS = tuple((signs.split(), Regex(pattern, re.S)) for signs, pattern in (
     ("cookie",
      r";\s?[\w.-]{1,40}=(?P<cookie>(?=[^\s;]{0,99}\d)(?=[^\s;]{0,99}[A-Za-z])"
      r"[\w%+/=.-]{20,4000})"),
-    ("--pass --token --secret --api-key",
-     r"--(?:pass(?:word|wd|phrase)?|token|secret|api-key)(?:[ =]|['\"],\s?)['\"]?"
+    ("--", r"--(?:[a-z]{1,12}[_-]){0,2}?"
+     r"(?:pass(?:word|wd|phrase)?|pwd|token|secret|secret[_-]key|api[_-]?key|apiKey)"
+     r"(?:[ =]|['\"],\s?)['\"]?"
      r"(?P<login>(?=[^\s'\"]{0,64}\d)[^\s'\"$</{][^\s'\"$<]{5,255})"),
     ("login creds credentials zugangsdaten identifiants логин доступ",
      r"(?i:\b(?:log-?in|creds|credentials|zugangsdaten|identifiants|логин|доступы?)\b[^\n:=/]{0,40}"
@@ -1661,7 +1662,7 @@ _BARE = {**dict.fromkeys(map(ord, "\xad\u200b\u200c\u200d\u2060\ufeff")),
          **{c: c - 0xfee0 for c in range(0xff01, 0xff5f)}}
 _KEYLIKE = Regex("[A-Za-z0-9_.:/-]{15}")    # no key is shorter
 # Words joined to the name of a file or branch, maybe with a hash behind: npm-audit-of-may-b9554d9c.
-_NO_SLUG = (r"(?![a-z]{2,}+(?:-(?:[a-z]{1,12}+|v?\d{1,4}+)){2,}(?:-(?=[a-z]*\d)[0-9a-f]{7,12})?"
+_NO_SLUG = (r"(?![a-z]{2,}+(?:-(?:[a-z]{1,12}+|v?\d{1,4}+)){2,9}(?:-(?=[a-z]*\d)[0-9a-f]{7,12})?"
          r"(?![A-Za-z0-9_-]))")
 _KEY = Regex(f"(?<![A-Za-z0-9]){_NO_SLUG}(?:" + "|".join(f"(?P<{kind}>{shape})" for kind, shape in {
     "aws_key": "(?:AKIA|ASIA)[0-9A-Z]{16}(?![0-9A-Za-z])",
@@ -1697,10 +1698,11 @@ _KEYS = "|".join(f"(?<={name}{parted}key)" for parted in ("", "[ _-]") for name 
 _LABELLED = tuple((signs.split(","), Regex(f"(?P<label>{labels}){_VALUE}")) for signs, labels in (
     ('pass,pwd,secret,key,?sig,&sig,credential,"auth,_auth,-auth,cookie,token,pin:,pin ,'
      "psk,pw",
-     r"(?:export|setx?|env:?)(?<!\w\w\wset)(?<!\wenv) ?\w{1,40}"
-     rf"(?:token|secret|auth|passw\w{{2,4}}|pwd|key(?:{_KEYS}))(?=[ =])|password|passwd|passphrase"
-     r"|passcode|_pass|-pass|[?&](?:pass|s(?:ecret|ig)|(?:access_?|auth_?)?token|api_?key)|pwd"
-     rf"|key(?<=[?&]key)|secret|credential|[\"_-]auth(?!or(?!iz|is))|token|key(?:{_KEYS})"
+     r"(?:export|set|env:)(?<!\w\w\wset) ?\w{0,40}(?:token|secret|auth|passw\w{2,4}|pwd"
+     rf"|key(?:{_KEYS}))(?= ?=)|env(?<!\wenv) \w{{1,40}}(?:token|secret|pass\w{{0,4}})(?= )"
+     r"|password|passwd|passphrase|passcode|_pass|-pass|pwd|secret|credential"
+     r"|[\"_-]auth(?!or(?!iz|is))"
+     rf"|[?&](?:pass|s(?:ecret|ig)|(?:access_?|auth_?)?token|api_?key)|token|key(?:{_KEYS}|(?<=[?&]key))"
      r"|cookie(?:['\"]?\s?[:=]\s?['\"]?[\w.-]{1,40}(?==))?"
      r"|p(?:ass|w|sk|in)(?<!\wpass)(?<!\wpw)(?<!\wpsk)(?<!\wpin)(?![\w-])"),
     ("passwort,kennwort,пин,парол,contrase,clave,密码,密碼,口令,ключ,секрет,токен,密钥,令牌,senha,"
@@ -1726,6 +1728,8 @@ _MAYBE_PASSWORDS = (
 _RANDOM = Regex(r"[0-9a-f]{32,}\Z|(?=\D*(?:\d\D*){3})(?=[^a-z]*[a-z])(?=[^A-Z]*[A-Z])"
                 r"[A-Za-z0-9]{16,}\Z")
 _STRONG = Regex(r"(?=[^A-Z]*[A-Z])(?=[^a-z]*[a-z])(?:[^\d\s]*\d){3}|(?=\S{8})[\w.-]*[#$%^&*!]")
+_COMPOUND = Regex(r"(?:client|consumer|access|auth|refresh|api|app|private|secret|signing|jwt|bot"
+                  r"|webhook|deploy|bearer)[ _-]?(?:key|token|secret)['\"`\]]{0,2}\Z")
 _MEASURE = Regex(r"\d[\d.,:/]*[^\W\d_]{0,8}\Z")
 _CLAUSE_END = Regex(r"\s{0,3}(?:[\n,;&|)}\]<\"'`，。]|\.(?:\s|\Z)|\Z)")
 # Placeholders, paths, dates, names in code, and words that tell of a password without being one.
@@ -1993,9 +1997,12 @@ def _looks_secret(match: re.Match[str], value: str) -> bool:
         return bool(key)
     signs = re.sub(r"[\W_]", "", value)
     mixed = not signs.isalpha() and re.search(r"\d", signs) and re.search(r"[^\W\d_]", signs)
-    label, near = match["label"], match.start("value") - match.end("label") < 4
+    label, near = match["label"], match.start("value") - match.end("label") < 5
     told = match["said"] or match["is"] or near and label.startswith(_IN_SHELL)
     named = label.startswith(_OF_PASSWORDS) and label != "pass"
+    if told and mixed and len(value) > 7 and not _MEASURE.match(value) and _COMPOUND.search(
+            low, max(0, match.start() - 9), max(match.start("said"), match.start("is"))):
+        return True
     maybe, stated = named or label.startswith(_MAYBE_PASSWORDS), told or match["ist"]
     if maybe and mixed and stated:
         return len(value) > 5 and (named or not _MEASURE.match(value))
@@ -2008,7 +2015,8 @@ def _looks_secret(match: re.Match[str], value: str) -> bool:
             return True
         runs = len(re.findall(r"\d+|[a-zа-я]+|[A-ZА-Я]+", signs))  # fewer where names are made up
         least = 9 if told or named or near and value.isalnum() else 15
-        return bool(mixed) and len(value) > least and runs > 0.3 * len(signs)
+        share = 0.2 if told and near and value.isalnum() else 0.3
+        return bool(mixed) and len(value) > least and runs > share * len(signs)
     return _stands_alone(match, value, signs)
 
 
@@ -2906,6 +2914,12 @@ _ASKING = frozenset("""concer cuenta detail dim inf inform know mencio mentio re
 rememb sab sabem tell говор зна извест каса помн про расска сказан упомин упомян""".split())
 
 
+# ... and in Chinese, where it would make pairs with its neighbours.
+UNSPACED_ASKING = Regex("[谁誰吗嗎呢的是了]|什[么麼]|怎[么麼样樣]|哪[里裡儿个個些]?"
+                        "|多[少久]|[几幾][个個点點]?")
+UNSPACED = "\u2e80"     # from here on words stand without spaces; pairs of signs are their terms
+
+
 def ends_of(query: str) -> str:
     """A cue; of a very long one its beginning and end, where the question stands."""
     return query if len(query) < 20_000 else query[:10_000] + " " + query[-10_000:]
@@ -2918,7 +2932,9 @@ def cue_of(query: str) -> Cue:
              if 3 < len(word) < 200 and _CODE.search(word)}
     noise = {part for code in codes.values() if _HASH.fullmatch(code)
              for part in _look_up(code)[1:]}
-    words = tuple(word for word in dict.fromkeys(content(text)) if word not in noise)
+    bare = text if text.isascii() else UNSPACED_ASKING.sub(" ", text)
+    words = tuple(word for word in dict.fromkeys(content(bare) or content(text))
+                  if word not in noise)
     asked = tuple(word for word in words if word not in _ASKING)
     words = asked if len(asked) == 1 else words
     if len(words) > 4 * CUE_TERMS:
@@ -3016,11 +3032,12 @@ def akin(one: str, other: str) -> bool:
     """Whether two names may be of one: a short form keeps the initial, the beginning or, where it
     has four letters at most, two letters.  Nothing is said of names in two scripts.
 
-    >>> akin("Kate", "Katherine"), akin("Bob", "Robert"), akin("Peter", "Katherine")
+    >>> akin("Kate", "Katherine"), akin("Bob", "Robert"), akin("Lisbon", "Berlin")
     (True, True, False)
     """
     one, other = sorted((fold(one), fold(other)), key=len)
-    return one[0] == other[0] or one[:2] in other or other[:2] in one or (
+    return one[0] == other[0] or len(one) < len(other) and (
+        one[:2] in other or other[:2] in one) or (
         one < "\u0370") != (other < "\u0370") or len(one) < 5 and any(
         map(other.__contains__, map(add, one, one[1:])))
 
@@ -3500,9 +3517,10 @@ class Store:
                               ) if _kept(path) == path else StoreDamaged(
                 f"{path!r} is amid a repair, or one that was ended",
                 f"{shell_line(self.folder, 'check --repair')} goes on with it")
-        if plain and not self.read_only and mode & 0o077 and status.st_uid == me:
+        ours = mode & 0o700 if path == self.path else 0o600  # side files have what the file had
+        if plain and not self.read_only and mode & 0o777 != ours and status.st_uid == me:
             with suppress(OSError):     # of a read-only file system
-                os.chmod(path, mode & 0o700)
+                os.chmod(path, ours)
 
     def _settle(self) -> None:
         """Check what was opened, and bring a writable one to WAL and to this schema."""
@@ -5074,6 +5092,8 @@ def number_in(value: object, name: str, low: float, high: float) -> float:
 # === 18. Writing ==================================================================================
 # Guard, analysis and embedding happen outside the lock; inside one BEGIN IMMEDIATE: catch up, gate,
 # write, so that twenty processes remembering one sentence leave one trace reinforced twenty times.
+# A text of a sentence takes about .5 ms (`python bench.py writes --sizes 1000`); a savepoint for
+# each is 2 % of that: one for a hundred, which are written twice where one fails, won nothing.
 
 class Draft(Record):
     """A checked and analysed text on its way into the store."""
@@ -5595,6 +5615,13 @@ def _verdict(decision: Decision) -> str:  # in the journal
 # associates.  Confidence comes from evidence, never from a rank: the chance that the store knows,
 # times the chance that this trace is the one.  Where it hardly knows, the packet is empty.
 
+def _said_by_pairs(buckets: Mapping[str, Sequence[object]]) -> set[str]:
+    """The single signs of a cue without spaces that its pairs say already: those of a pair that
+    some trace has, and those of one that none has which no trace has, either."""
+    return {sign for pair, held in buckets.items() if len(pair) == 2 and pair >= UNSPACED
+            for sign in pair if any(held) or not any(buckets.get(sign, ()))}
+
+
 class _Hit:
     """One candidate with its evidence while a recall runs."""
     votes = score = cosine = lift = meant = covered = share = 0.0
@@ -5620,7 +5647,7 @@ class _Recall:
         self.brain, self.store, self.config = brain, brain.store, brain.config
         self.scopes, self.include_superseded, self.as_of = scopes, include_superseded, as_of
         self.cue, self.now = cue_of(query), brain.clock()
-        self.as_said = {stem: word for pieces in (r"[^\W_]+", r"\w+")
+        self.as_said = {stem: word if word < UNSPACED else stem for pieces in (r"[^\W_]+", r"\w+")
                         for word in re.findall(pieces, query[:4_000])
                         for stem in content(word)[:1]} if explain else {}
         counts = self.store.trace_counts(scopes)
@@ -5637,7 +5664,8 @@ class _Recall:
                       if one[0] and not STOP.union(_MONTHS, self.named) & {one[0], one}}
         self.telling = self._told()
         self.weights = {word: weight for word, weight, _ in self.telling}
-        rarest = nlargest(TELLING, self.telling, key=lambda one: one[1])
+        pairs = sum([word >= UNSPACED for word in self.weights])
+        rarest = nlargest(TELLING + pairs // 2, self.telling, key=lambda one: one[1])
         self.whole = sum(weight for _, weight, _ in rarest)
         self.unheard = sum(weight for _, weight, buckets in rarest if not any(buckets)) / (
             self.whole or 1.0)
@@ -5677,11 +5705,13 @@ class _Recall:
         # stands before a colon and nobody said is a label.
         labels = {word for label in re.findall(r"([^\W\d]\w*):+(?=\w)", self.cue.text[:2_000])
                   for word in content(label)}
+        said_by = _said_by_pairs(buckets)
         told = [(w, rarity(self._pointers(unit_of(w)) // POINTERS_PER_HOLDER, self.total), held)
-                for w, held in buckets.items() if any(held) or w not in labels and not (
+                for w, held in buckets.items() if w not in said_by and (
+                    any(held) or w >= UNSPACED or w not in labels and not (
                     any(w != part and w.startswith(part) for part in buckets) and all(
                         any(buckets.get(part, ())) for code in [self.cue.codes.get(w)] if code
-                        for part in _look_up(code)[1:]))]
+                        for part in _look_up(code)[1:])))]
         if len(told) > CUE_TERMS:
             unknown = rarity(0, self.total)
             known = [one for one in told if one[1] < unknown] or told
@@ -7223,8 +7253,11 @@ def _merge(brain: _Brain, rows: Mapping[int, sqlite3.Row]) -> tuple[int, int]:
              f"merge: one of {ids} is superseded or quarantined; take current, trusted ones")
     _require(len({row["key"] for row in traces} - {None}) < 2,
              f"merge: {ids} stand under two keys; forget or revise one of them first")
-    first = max(traces, key=lambda r: (r["key"] is not None, r["pinned"], r["reinforcements"],
-                                       r["strength"], r["id"]))
+    first = max(traces, key=lambda r: (r["key"] is not None, r["pinned"], r["origin"] in TRUSTED,
+                                       r["reinforcements"], r["strength"], r["id"]))
+    _require(first["origin"] in TRUSTED or not any(row["origin"] in TRUSTED for row in traces),
+             f"merge: text of origin {first['origin']!r} in #{first['id']} may not replace what a "
+             f"user or agent said; unpin #{first['id']}, or forget or revise one of {ids}")
     others = [ident for ident in ids if ident != first["id"]]
     sleep_id = _changed(store, now, "merge", {"merged": [
         ((ident,), [None, None], [now, first["id"]]) for ident in others]})
@@ -7388,6 +7421,8 @@ _TABLES = {  # of the report: title, how a row reads, the SQL of its rows in vis
         AND data IS NOT NULL AND scope_id {SQL_IN} GROUP BY 1, 2"""),
     "reinforced": ("Most reinforced", _TRACE_LINE,
                    _LIVE + " AND reinforcements > 0 ORDER BY reinforcements DESC LIMIT 5"),
+    "quarantined": ("Quarantined, the newest", _TRACE_LINE, _LIVE.replace(
+        "quarantined = 0", "quarantined = 1") + " ORDER BY id DESC LIMIT 5"),
     "fading": ("Fading", _TRACE_LINE, _LIVE.replace("*", "id, kind, scope_id, strength, pinned, "
                "reinforced_at, created_at") + " AND pinned = 0 ORDER BY id")}     # all: few columns
 _FIGURES = f"""SELECT *, round(1.0 * writes / recalls, 2) AS writes_per_recall,
@@ -7411,7 +7446,7 @@ def _report(brain: _Brain, scopes: Sequence[int]) -> dict[str, Any]:
     tables["fading"] = store.traces([row["id"] for row in nsmallest(
         5, kept_now, key=kept_now.__getitem__)]).values()
     for key, rows in tables.items():
-        tables[key] = [dict(row) for row in rows] if key not in ("reinforced", "fading") else [
+        tables[key] = [dict(row) for row in rows] if "{text}" not in _TABLES[key][1] else [
             {"id": row["id"], "retention": round(kept, 2), "reinforcements": row["reinforcements"],
              "text": one_line(row["text"][:800], 200)}
             for row, kept in _retained(brain, [*rows]).items()]
@@ -8135,6 +8170,9 @@ class Hippocampus(_Brain):
         None when nothing changed since the last.  What was said is read, session by session, by
         `extracted` or an `extractor`: of turns, to texts, Proposals or mappings of their fields.
         `summariser` makes an episode of each session's new turns."""
+        function_given(extractor, "extractor")
+        function_given(summariser, "summariser")
+        number_in(copy_after_s, "copy_after_s", 0.0, math.inf)
         self.flush(timeout_s=self.store.timeout_s)
         with self.store.reading():
             owed = self.store.meta("unerased", "0") != "0"
@@ -8361,11 +8399,12 @@ class Desk:
             # Another repository may lie where one lay before: a remote says more than a path.
             if row and (not ours or not remotes or remotes.intersection(ours)):
                 return str(row["name"])
-        name = clean(project.name) if project.identities else storable(project.name)
-        name = _CONTROL.sub("", name)[:150].strip() or "project"    # folders are called anything
+        if not project.identities:      # a name that was given: it is taken whole, or refused
+            return scope_key(name := storable(project.name)) and name
+        name = _CONTROL.sub("", clean(project.name))[:150].strip() or "project"     # of a folder
         taken = store.value("SELECT a.identity FROM scopes s JOIN aliases a ON a.scope_id = s.id "
                             "WHERE s.key = ?", scope_key(name))
-        if project.identities and (taken or scope_key(name) == GLOBAL):
+        if taken or scope_key(name) == GLOBAL:
             return f"{name}~{zlib.crc32(project.identities[0].encode('utf-8', 'replace')):08x}"
         return name
 
@@ -9096,12 +9135,13 @@ class MainContext:
         own = {"role": "system" * (role == "system"), "calls": calls, "call_id": call_id,
                "result": result, "reasoning": reasoning}
         about = {k: v for k, v in {**(meta or {}), **own}.items() if v or k not in own}
+        said = text if _VISIBLE.search(text) else called(calls) or "(no text)"
         draft = draft_of(
-            self.hippo, text if _VISIBLE.search(text) else called(calls) or "(no text)",
-            logged=True, scope=self.scope, origin=ROLES[role], speaker=speaker, when=when,
-            session_id=self.session_id, turn_id=turn_id, source_url=source_url, meta=about)
+            self.hippo, said, logged=True, scope=self.scope, origin=ROLES[role], speaker=speaker,
+            when=when, session_id=self.session_id, turn_id=turn_id, source_url=source_url,
+            meta=about)
         draft = draft._replace(quarantine=draft.quarantine or next(filter(None, map(
-            suspicion, {result or "", called(calls)} - {text, draft.text})), ""))
+            suspicion, {result or "", called(calls)} - {said, draft.text})), ""))
         with self._changing():
             self._state["turns"] += 1
             ident = log_turn(self.hippo, draft._replace(
@@ -10927,8 +10967,9 @@ nuestro nuestra ist sind war der die das unser unsere такая такой та
 
 def _asked_of(prompt: str) -> str:
     """The one thing that a question is about, in small letters; "" where it asks for more."""
-    *before, thing = re.findall(r"[\w.-]*\w", prompt[:200].lower()) or [""]
-    asks = "?" in prompt or before and before[0] in _ASKING_WORDS
+    bare = UNSPACED_ASKING.sub(" ", prompt[:200]).lower()
+    *before, thing = re.findall(r"[\w.-]*\w", bare) or [""]
+    asks = not {"?", "\uff1f"}.isdisjoint(prompt) or before and before[0] in _ASKING_WORDS
     return thing if asks and len(prompt) <= 200 and _ASKED_WITH.issuperset(before) else ""
 
 
@@ -10954,7 +10995,7 @@ def _prompted(brain: _Brain, prompt: str, scope: str) -> list[tuple[sqlite3.Row,
             answers = (asked or thing) and hit.confidence >= 0.5 and (
                 sum(said) > 0.99 * sum(work.weights.values()))  # has all that a question asks for
             if (len(said) >= 2 and (answers or sum(said) >= config.hook_share * sum(whole))
-                    or answers and thing in as_written(row["text"]).split()):
+                    or answers and thing in row["text"].lower()):
                 kept.append((row, hit.confidence))
         if kept or not work.focusable:
             break
@@ -11418,6 +11459,7 @@ def report_page(hippo: Hippocampus, scope: str | None = None, *, all_scopes: boo
                        _grid(sleeps)))
     cards += [_card(_TABLES[key][0], note, _grid(report[key])) for key, note in (
         ("reinforced", "Said or rewarded again and again."),
+        ("quarantined", "Text that gives orders or hides some: read it as data, or forget it."),
         ("fading", "The weakest: what is not used goes dormant."),
         ("traces", "Traces by kind, state and scope."))]
     tiles = "".join(f"<div><dt>{name}</dt><dd>{_safe(n, 12)}</dd></div>"
@@ -11436,6 +11478,8 @@ def report_page(hippo: Hippocampus, scope: str | None = None, *, all_scopes: boo
 # supersedes itself.  An id counts in its file alone, where that says it once; the same id and text
 # elsewhere are that file, moved.  realMemory's own JSONL is lossless: a `uid` names a trace in
 # every store, and references follow.  A dry run is the import itself, on a copy thrown away.
+# Each note is a write: a megabyte of 24,000 rows takes 25 s, one of 80,000 lines, read as prose, 2
+# (`python bench.py hostile --only "JSON lines" list`); what was written stays if it is stopped.
 
 IMPORT_BYTES, WHOLE_BYTES, LINE_BYTES = 1 << 31, 1 << 26, 1 << 23   # of JSONL, other files, a line
 IMPORT_FILES, NOTES_AT_ONCE = 20_000, 200   # of a folder; in a transaction
@@ -13704,6 +13748,14 @@ def _listener(host: str, port: int, owing: dict[Any, None]) -> Any:
     return door
 
 
+def _well_formed(body: bytes) -> bytes:
+    """A JSON text whose lone surrogates, for which the SDK would refuse it, are replaced."""
+    if rb"\ud" in body.lower():
+        with suppress(ValueError, RecursionError):
+            return storable(json.dumps(json.loads(body), ensure_ascii=False)).encode()
+    return body
+
+
 def _let_in(handle: Callable[..., Any], project: Any, token: str) -> Any:
     """An ASGI app that hands a whole request that may come in to `handle`, for its project."""
     from urllib.parse import parse_qs
@@ -13724,7 +13776,8 @@ def _let_in(handle: Callable[..., Any], project: Any, token: str) -> Any:
         if refused:
             how = {401: {"WWW-Authenticate": "Bearer"}, 405: {"Allow": "POST"}}.get(refused[0])
             return await PlainTextResponse(refused[1], refused[0], how)(scope, receive, send)
-        whole = iter([{"type": "http.request", "body": bytes(body), "more_body": False}])
+        whole = iter([{"type": "http.request", "body": _well_formed(bytes(body)),
+                       "more_body": False}])
 
         async def again() -> Any:
             return next(whole, None) or await receive()

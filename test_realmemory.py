@@ -15,6 +15,7 @@ import asyncio
 import base64
 import gc
 import hashlib
+import html
 import inspect
 import io
 import json
@@ -2324,7 +2325,7 @@ def told_rows(table):
 
 @pytest.mark.parametrize("table, missed, alarms, broken", [
     (TUNED, 1, 0, 0), (HELD_OUT, 0, 1, 0), (EVERYDAY, 3, 0, 3), (MORE_FORMS, 0, 0, 0),
-    (MORE_UNSEEN, 7, 0, 1)], ids=["tuned", "held out", "everyday", "more forms", "more, unseen"])
+    (MORE_UNSEEN, 5, 0, 1)], ids=["tuned", "held out", "everyday", "more forms", "more, unseen"])
 def test_secrets_of_many_kinds_are_cut_out_and_what_only_looks_like_one_is_left(
         table, missed, alarms, broken):
     """How many of each; `pytest -s -k secrets_of_many_kinds` prints them."""
@@ -2341,6 +2342,16 @@ def test_secrets_of_many_kinds_are_cut_out_and_what_only_looks_like_one_is_left(
     assert len(secret) > 50 and len(innocent) > 50
     assert (len(leaks) <= missed, len(wrong) <= alarms, len(eaten) <= broken) == (
         True, True, True), (leaks, wrong, eaten)
+
+
+@pytest.mark.parametrize("form", [
+    "{}: {}", "{}={}", '"{}": "{}"', '{} = "{}"', "<{0}>{1}</{0}>", "export {}={}", "--{}={}",
+    "  {}: '{}'", "https://x.example/?{}={}&a=1"])
+def test_a_secret_of_a_few_runs_of_letters_is_known_under_every_label_of_a_configuration(form):
+    for label in ("client_secret", "api_key", "apiKey", "access_token", "auth_token", "SECRET_KEY",
+                  "private_key", "refreshToken", "db_pass", "passwd"):
+        for secret in ("hunter2hunter", "fjord-mist-4471", "Tr0ub4dor#3"):
+            assert secret not in rm.redacted(form.format(label, secret))[0], (label, secret)
 
 
 # Written before the words of these languages were in the table; the second after.
@@ -3016,6 +3027,9 @@ def test_planted_instructions_are_kept_but_quarantined(text, hippo, cli):
     assert "Ruth" in hippo.brief() and rm.one_line(text)[:12] not in hippo.brief()
     assert {"status": "quarantined", "kind": "procedural", "scope": "global", "n": 1} in (
         hippo.report()["traces"])
+    told, = hippo.report()["quarantined"]
+    assert told["text"] == rm.one_line(text, 200) and "Quarantined" in cli("report").out
+    assert told["text"][:12] in html.unescape(rm.report_page(hippo))
     with pytest.raises(ValueError, match="quarantined"):
         hippo.pin(item.memory_id)
     with pytest.raises(ValueError, match="untrusted"):
@@ -4738,6 +4752,33 @@ def test_where_nothing_can_be_written_each_call_says_so_and_works_again_when_it_
         shutil.rmtree(place)
 
 
+def test_a_store_that_was_read_while_it_was_read_only_can_be_written_when_it_no_longer_is():
+    place = Path(tempfile.mkdtemp(prefix="rm-"))
+    try:
+        if os.getuid() == 0:
+            os.chown(place, 65534, 65534)
+        ran = python(place / "s", flags=(), PYTHONPATH=str(HERE), code="""import os, sys
+import realmemory as rm
+
+if os.getuid() == 0:
+    os.setgid(65534)
+    os.setuid(65534)
+store = sys.argv[1]
+rm.Hippocampus.open(store).close()
+os.chmod(store + "/memory.db", 0o400)
+with rm.Hippocampus.open(store) as hippo:
+    assert hippo.recall("oil").abstained
+os.chmod(store + "/memory.db", 0o600)
+with rm.Hippocampus.open(store) as hippo:
+    hippo.remember("Cask 7 holds 40 litres of oil")
+    print(hippo.recall("oil").items[0].text, {oct(os.stat(f"{store}/{name}").st_mode)[-3:]
+                                              for name in os.listdir(store) if "db" in name})
+""")
+        assert (ran.code, ran.out) == (0, "Cask 7 holds 40 litres of oil {'600'}\n"), ran.err
+    finally:
+        shutil.rmtree(place)
+
+
 SHUT = """import argparse, gettext, locale, os, shutil, sys, tempfile   # before that user is
 import realmemory as rm
 
@@ -5133,6 +5174,20 @@ def test_scopes_match_whole_names_in_any_script(name, hippo, alone):
     assert said(hippo, "margins quarter", scope="sales") == ["Margins fell in the quarter"]
     assert hippo.recall("margins quarter").abstained and hippo.get(2).scope == name
     assert "rose" not in hippo.brief("sales") and len(hippo.traces(all_scopes=True)) == 2
+
+
+def test_two_given_names_that_begin_alike_or_differ_in_what_is_not_shown_are_no_one_project(
+        cli, hippo, monkeypatch):
+    long = "x" * 190
+    for name in ("a", "b"):
+        monkeypatch.setenv("REALMEMORY_PROJECT", long + name)
+        assert cli("--path", hippo.store.folder, "remember", f"Margins of {name}").code == 0
+        assert said(hippo, "margins", scope=long + name) == [f"Margins of {name}"]
+    for odd in ("yard\x1b", "yard\u202e", "x" * 201, "a\nb"):
+        monkeypatch.setenv("REALMEMORY_PROJECT", odd)
+        ran = cli("--path", hippo.store.folder, "remember", "Grain is weighed")
+        assert ran.code == 1 and "give 1 to 200 characters on one line" in ran.err, odd
+    assert len(hippo.traces(all_scopes=True)) == 2
 
 
 @pytest.mark.parametrize("none", [None, "", "global", "GLOBAL"])
@@ -5742,6 +5797,18 @@ def test_a_store_of_three_facts_answers_what_it_knows_and_refuses_the_rest(hippo
         assert hippo.recall(cue).abstained, cue
 
 
+def test_an_explanation_names_the_pairs_of_signs_that_a_trace_has(hippo):
+    put(hippo, "测试服务器叫做梧桐", kind="semantic")
+    why = " ".join(hippo.recall("测试服务器的密匙", explain=True).items[0].why)
+    assert "has 测试, " in why and "no memory has 密匙" in why
+
+
+def test_a_cosine_is_never_above_one_whatever_an_embedder_gives(alone):
+    with Hippocampus.open(alone, embedder=lambda texts: [[1.0, 0.0, 0.5] for _ in texts]) as brain:
+        brain.remember("Oak is hard")
+        assert brain.recall("oak").items[0].cosine == 1.0
+
+
 @pytest.mark.parametrize("ask", [
     lambda h, **at: h.recall("oak", **at), lambda h, **at: h.conversation("oak", **at),
     lambda h, **at: rm.MainContext(h, "s").archival_memory_search("oak", **at)])
@@ -5782,6 +5849,7 @@ ENTITIES = ["Beatrice's locker code hangs by the door", "Oscar is afraid of gees
 @pytest.mark.parametrize("cue, about", [
     ("What is Philip's locker code?", "Beatrice"), ("Is Hilda afraid of geese?", "Oscar"),
     ("When does voyage 22 start?", ""), ("How many chairs has the Vienna shop?", "Lisbon"),
+    ("How many chairs has the Berlin shop?", "Lisbon"),
     ("How many crates does Quilby send?", "Norvex"), ("Когда закрыт склад в Перми?", "Омске"),
     ("Какой журнал погоды ведёт Виктор?", "Людмила"), ("¿Qué biblioteca cuida Sofía?", "Ramón")])
 def test_a_question_about_another_name_or_number_is_not_answered_by_its_like(cue, about, hippo):
@@ -6048,6 +6116,20 @@ def test_a_code_finds_the_one_long_text_that_holds_it_and_another_code_finds_not
     assert [cue.format(code) for code in PLANTED for cue in [*ASKED, busy]
             if ids(hippo.recall(cue.format(code)).items)[:1] != long[code]] == []
     assert [code for code in OTHERS for cue in ASKED if said(hippo, cue.format(code))] == []
+
+
+@pytest.mark.parametrize("cue, told", [
+    ("谁养猫？", "猫"), ("猫叫什么名字？", "猫"), ("吉祥物是什么？", "水獭"),
+    ("谁负责搜索？", "李雷"), ("日志保留多久？", "三十"), ("公司成立于哪一年？", ""),
+    ("下周的会议在哪开？", ""), ("谁是总经理？", ""), ("검색 모듈은 누가 맡고 있나?", "김민수"),
+    ("서버의 암호는 무엇인가?", "")])
+def test_what_is_asked_without_spaces_is_answered_only_by_what_tells_of_it(cue, told, hippo):
+    put(hippo, "猫叫小白", "公司的吉祥物是一只水獭", "李雷负责搜索模块", "日志保留三十天",
+        "我们每周三下午发布新版本", "도쿄 서버의 이름은 무궁화이다",
+        "검색 모듈은 김민수가 맡고 있다", kind="semantic")
+    found = [item.text for item in hippo.recall(cue).items]
+    assert told in found[0] if told else found == []
+
 
 
 @pytest.mark.parametrize("origin", ["agent", "web"])
@@ -9369,6 +9451,30 @@ def test_a_key_of_any_shape_is_exact(hippo):
     for bad in ("", "  ", "k" * 501, "a\nb", "a\x00b", 5, ["a"]):
         with pytest.raises(rm.InvalidInput):
             hippo.remember("x y", key=bad)
+
+
+@pytest.mark.parametrize("origin", sorted(set(rm.ORIGINS) - set(rm.TRUSTED)))
+def test_a_merge_lets_no_untrusted_text_stand_for_what_a_user_said(origin, hippo):
+    told, = put(hippo, "Deploys go by alpha.example", origin="user")
+    planted, = put(hippo, "Deploys go by omega.example now", origin=origin, force_new=True)
+    for _ in range(5):
+        hippo.remember("Deploys go by omega.example now", origin=origin)
+    assert hippo.merge([told, planted])[0] == told and hippo.brief().count("omega") == 0
+    pinned, = put(hippo, "Deploys go by sigma.example", origin=origin, force_new=True)
+    hippo.pin(pinned)
+    with pytest.raises(rm.InvalidInput, match=f"'{origin}' in #{pinned} may not replace"):
+        hippo.merge([told, pinned])
+    assert hippo.merge([pinned, *put(hippo, "Ropes are coiled", origin=origin)])[0] == pinned
+
+
+@pytest.mark.parametrize("odd", [
+    {"copy_after_s": None}, {"copy_after_s": float("nan")}, {"copy_after_s": []},
+    {"copy_after_s": -1}, {"extractor": 5}, {"summariser": "x"}], ids=str)
+def test_a_sleep_refuses_what_is_no_function_and_no_number(odd, hippo):
+    put(hippo, "Grain is weighed twice")
+    with pytest.raises(rm.InvalidInput, match=next(iter(odd))):
+        hippo.consolidate(**odd)
+    assert hippo.dream_log() == [] and hippo.consolidate(copy_after_s=float("inf"))
 
 
 def test_a_merge_keeps_what_a_key_names_and_check_finds_a_key_of_two(hippo):
@@ -14111,6 +14217,19 @@ def test_the_official_client_works_in_every_mode_over_http(web, mode):
     with Hippocampus.open(home / ".realmemory") as hippo:
         assert {item.scope for item in hippo.traces(all_scopes=True)} >= {mode}
         assert hippo.traces(scope="inn") == []
+
+
+@needs_sdk_2
+@pytest.mark.parametrize("said, kept", [("\ud83d", "\ufffd"), ("\udc00\ud83e\udd89", "\ufffd🦉"),
+                                        ("\\ud83d", "\\ud83d")])
+def test_a_character_cut_in_half_loses_no_call_over_http(web, said, kept):
+    status, answer = posted(web[1], call_line(1, "memorize", text=f"The log of {said} ends"),
+                            Accept="application/json, text/event-stream",
+                            **{"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/call",
+                               "Mcp-Name": "memorize"})
+    assert status == 200 and not json.loads(answer)["result"]["isError"], answer
+    with Hippocampus.open(web[0] / ".realmemory") as hippo:
+        assert f"The log of {kept} ends" in [item.text for item in hippo.traces()]
 
 
 @needs_sdk_2
