@@ -4144,6 +4144,10 @@ def _copied(source: sqlite3.Connection, path: str, sql: str) -> Any:
         return copy.execute(sql).fetchone()
 
 
+_SQL_KNOWN_SCHEMA = """SELECT 1 FROM db_meta WHERE key = 'schema_version'
+    AND CAST(value AS INTEGER) BETWEEN 1 AND ?"""       # a newer realmemory writes its own
+
+
 def _schema_version(con: sqlite3.Connection, path: str) -> int:
     """The schema version, 0 for an empty file; refuses what is newer or not ours."""
     version, application, filled = con.execute(SQL_WHOSE).fetchone()
@@ -4151,10 +4155,14 @@ def _schema_version(con: sqlite3.Connection, path: str) -> int:
         if backup_files(os.path.dirname(path)) and con.execute(SQL_OURS).fetchone()[0] == 2:
             raise sqlite3.DatabaseError(f"malformed: its application_id is {application}")
         raise StoreError(f"{path!r} is another program's database; give another --path")
+    told = None
     if version > SCHEMA_VERSION:
-        raise StoreError(f"{path!r} has schema {version}, this realmemory {__version__} knows "
-                         f"{SCHEMA_VERSION}; it was left untouched: use a newer realmemory")
-    if application == APPLICATION_ID and version < 1:
+        with suppress(sqlite3.DatabaseError):   # who knows where a newer one keeps its number
+            told = con.execute(_SQL_KNOWN_SCHEMA, (SCHEMA_VERSION,)).fetchone()
+        if told is None:
+            raise StoreError(f"{path!r} has schema {version}, this realmemory {__version__} knows "
+                             f"{SCHEMA_VERSION}; it was left untouched: use a newer realmemory")
+    if told or application == APPLICATION_ID and version < 1:
         raise sqlite3.DatabaseError(f"malformed: its user_version is {version}")
     return int(version)
 

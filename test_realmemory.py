@@ -3567,7 +3567,8 @@ def test_the_schema_version_stands_in_both_places_and_all_tables_are_strict(hipp
 
 
 @pytest.mark.parametrize("changes, words", [
-    (["PRAGMA user_version = 999", "ALTER TABLE traces ADD COLUMN mood TEXT"], ["999", "newer"]),
+    (["PRAGMA user_version = 999", "ALTER TABLE traces ADD COLUMN mood TEXT",
+      "UPDATE db_meta SET value = '999' WHERE key = 'schema_version'"], ["999", "newer"]),
     (["PRAGMA application_id = 7"], ["another program"])])
 def test_a_newer_or_foreign_database_is_refused_untouched(changes, words, hippo, alone, cli):
     put(hippo, "The chart of the bay")
@@ -4255,7 +4256,8 @@ def test_no_write_is_acknowledged_into_a_file_emptied_while_it_is_open(hippo, al
 
 
 @pytest.mark.parametrize("change", [
-    "PRAGMA user_version = 0", "PRAGMA user_version = -4", "DROP TABLE links",
+    "PRAGMA user_version = 0", "PRAGMA user_version = -4", "PRAGMA user_version = 1000",
+    "DROP TABLE links",
     "DROP TABLE db_meta", "DROP TABLE postings", "DROP INDEX traces_newest"])
 def test_a_store_whose_version_or_tables_were_taken_away_is_named_and_mended(change, hippo, cli,
                                                                              alone):
@@ -15170,7 +15172,7 @@ DAMAGES = {
     "JSON": (lambda _: b'{"memories": []}', StoreDamaged, "not a SQLite database"),
     "foreign": (lambda _: other_database(b"", "CREATE TABLE songs(title)"), StoreError,
                 "another program"),
-    "newer": (lambda data: other_database(data, "PRAGMA user_version = 999",
+    "newer": (lambda data: other_database(data, "PRAGMA user_version = 999", "DROP TABLE db_meta",
                                           "ALTER TABLE traces ADD COLUMN colour TEXT"),
               StoreError, "999.*1|1.*999"),
 }
