@@ -8969,6 +8969,8 @@ class MainContext:
         _whole(max_main_context_tokens, "max_main_context_tokens", 10**9)
         _whole(1 if max_messages is None else max_messages, "max_messages", 10**9)
         scope_key(scope or GLOBAL)
+        _require(callable(count_tokens), f"count_tokens={_shown(count_tokens)} is no function")
+        function_given(summariser, "summariser")
         self.hippo, self.core = hippo, CoreMemory(hippo, scope or GLOBAL)
         self._place: tuple[int | None, int, str] = None, 0, "?"     # scope; event, epoch seen then
         named = named_by(session_id or "", "session_id", 200)
