@@ -1729,8 +1729,8 @@ _MAYBE_PASSWORDS = (
 _RANDOM = Regex(r"[0-9a-f]{32,}\Z|(?=\D*(?:\d\D*){3})(?=[^a-z]*[a-z])(?=[^A-Z]*[A-Z])"
                 r"[A-Za-z0-9]{16,}\Z")
 _STRONG = Regex(r"(?=[^A-Z]*[A-Z])(?=[^a-z]*[a-z])(?:[^\d\s]*\d){3}|(?=\S{8})[\w.-]*[#$%^&*!]")
-_COMPOUND = Regex(r"(?:client|consumer|access|auth|refresh|api|app|private|secret|signing|jwt|bot"
-                  r"|webhook|deploy|bearer)[ _-]?(?:key|token|secret)['\"`\]]{0,2}\Z")
+_KEY_LABEL = Regex(r"(?:client|consumer|access|auth|refresh|api|app|private|secret|signing|jwt|bot"
+                   r"|webhook|deploy|bearer)[ _-]?(?:key|token|secret)['\"`\]]{0,2}\Z")
 _MEASURE = Regex(r"\d[\d.,:/]*[^\W\d_]{0,8}\Z")
 _CLAUSE_END = Regex(r"\s{0,3}(?:[\n,;&|)}\]<\"'`，。]|\.(?:\s|\Z)|\Z)")
 # Placeholders, paths, dates, names in code, and words that tell of a password without being one.
@@ -2001,7 +2001,7 @@ def _looks_secret(match: re.Match[str], value: str) -> bool:
     label, near = match["label"], match.start("value") - match.end("label") < 5
     told = match["said"] or match["is"] or near and label.startswith(_IN_SHELL)
     named = label.startswith(_OF_PASSWORDS) and label != "pass"
-    if told and mixed and len(value) > 7 and not _MEASURE.match(value) and _COMPOUND.search(
+    if told and mixed and len(value) > 7 and not _MEASURE.match(value) and _KEY_LABEL.search(
             low, max(0, match.start() - 9), max(match.start("said"), match.start("is"))):
         return True
     maybe, stated = named or label.startswith(_MAYBE_PASSWORDS), told or match["ist"]
