@@ -603,7 +603,7 @@ def _dated(token: str) -> tuple[str, ...]:
 def _identifier(token: str) -> tuple[str, ...]:
     """An identifier and its compound segments without joints, and its parts' stems.  What would be
     a stop word without joints is none: R&D, U.S."""
-    if _VERSION.fullmatch(token):  # v2.3.1 is 2.3.1, too
+    if token[0] in "vV" and _VERSION.fullmatch(token):  # v2.3.1 is 2.3.1, too
         return (token.lower(), *_numeral(token[1:]))
     found, whole = list[str](), ""
     for segment in _SEGMENT.split(token if token.isascii() else _bare(token)):
@@ -635,7 +635,7 @@ def _expand(token: str) -> tuple[str, ...]:
         return (token[:64],)
     if token[-1] in "+#":  # C++, C#, F#
         return (_low(token)[:64],)
-    return _dated(token) or (
+    return token[0].isdigit() and _dated(token) or (
         _identifier(token) if any(map(str.isalpha, token)) else _numeral(token))
 
 
@@ -1564,7 +1564,7 @@ def rewarded(strength: float, reward: float, config: MemoryConfig) -> float:
 # a text is stored.  Directive-shaped text and hidden characters are stored but quarantined: never
 # in a brief, shown only marked.  Recalled text is rendered as data, whatever its rank.
 # Of 103 secrets in everyday forms of 14 languages 100 are cut out, of 55 in more forms that no rule
-# was made for 48, with no false alarm in 254 texts that look like one (`pytest -s -k
+# was made for 50, with no false alarm in 254 texts that look like one (`pytest -s -k
 # secrets_of_many_kinds`); linear, 0.2 s a megabyte.
 
 # What is looked for where a word of the first column stands in the text; the named part is cut out.
@@ -1641,8 +1641,9 @@ _SECRETS = tuple((signs.split(), Regex(pattern, re.S)) for signs, pattern in (
     ("cookie",
      r";\s?[\w.-]{1,40}=(?P<cookie>(?=[^\s;]{0,99}\d)(?=[^\s;]{0,99}[A-Za-z])"
      r"[\w%+/=.-]{20,4000})"),
-    ("--pass --token --secret --api-key",
-     r"--(?:pass(?:word|wd|phrase)?|token|secret|api-key)(?:[ =]|['\"],\s?)['\"]?"
+    ("--", r"--(?:[a-z]{1,12}[_-]){0,2}?"
+     r"(?:pass(?:word|wd|phrase)?|pwd|token|secret|secret[_-]key|api[_-]?key|apiKey)"
+     r"(?:[ =]|['\"],\s?)['\"]?"
      r"(?P<login>(?=[^\s'\"]{0,64}\d)[^\s'\"$</{][^\s'\"$<]{5,255})"),
     ("login creds credentials zugangsdaten identifiants логин доступ",
      r"(?i:\b(?:log-?in|creds|credentials|zugangsdaten|identifiants|логин|доступы?)\b[^\n:=/]{0,40}"
@@ -1662,7 +1663,7 @@ _BARE = {**dict.fromkeys(map(ord, "\xad\u200b\u200c\u200d\u2060\ufeff")),
          **{c: c - 0xfee0 for c in range(0xff01, 0xff5f)}}
 _KEYLIKE = Regex("[A-Za-z0-9_.:/-]{15}")    # no key is shorter
 # Words joined to the name of a file or branch, maybe with a hash behind: npm-audit-of-may-b9554d9c.
-_NO_SLUG = (r"(?![a-z]{2,}+(?:-(?:[a-z]{1,12}+|v?\d{1,4}+)){2,}(?:-(?=[a-z]*\d)[0-9a-f]{7,12})?"
+_NO_SLUG = (r"(?![a-z]{2,}+(?:-(?:[a-z]{1,12}+|v?\d{1,4}+)){2,9}(?:-(?=[a-z]*\d)[0-9a-f]{7,12})?"
          r"(?![A-Za-z0-9_-]))")
 _KEY = Regex(f"(?<![A-Za-z0-9]){_NO_SLUG}(?:" + "|".join(f"(?P<{kind}>{shape})" for kind, shape in {
     "aws_key": "(?:AKIA|ASIA)[0-9A-Z]{16}(?![0-9A-Za-z])",
@@ -1698,10 +1699,11 @@ _KEYS = "|".join(f"(?<={name}{parted}key)" for parted in ("", "[ _-]") for name 
 _LABELLED = tuple((signs.split(","), Regex(f"(?P<label>{labels}){_VALUE}")) for signs, labels in (
     ('pass,pwd,secret,key,?sig,&sig,credential,"auth,_auth,-auth,cookie,token,pin:,pin ,'
      "psk,pw",
-     r"(?:export|setx?|env:?)(?<!\w\w\wset)(?<!\wenv) ?\w{1,40}"
-     rf"(?:token|secret|auth|passw\w{{2,4}}|pwd|key(?:{_KEYS}))(?=[ =])|password|passwd|passphrase"
-     r"|passcode|_pass|-pass|[?&](?:pass|s(?:ecret|ig)|(?:access_?|auth_?)?token|api_?key)|pwd"
-     rf"|key(?<=[?&]key)|secret|credential|[\"_-]auth(?!or(?!iz|is))|token|key(?:{_KEYS})"
+     r"(?:export|set|env:)(?<!\w\w\wset) ?\w{0,40}(?:token|secret|auth|passw\w{2,4}|pwd"
+     rf"|key(?:{_KEYS}))(?= ?=)|env(?<!\wenv) \w{{1,40}}(?:token|secret|pass\w{{0,4}})(?= )"
+     r"|password|passwd|passphrase|passcode|_pass|-pass|pwd|secret|credential"
+     r"|[\"_-]auth(?!or(?!iz|is))"
+     rf"|[?&](?:pass|s(?:ecret|ig)|(?:access_?|auth_?)?token|api_?key)|token|key(?:{_KEYS}|(?<=[?&]key))"
      r"|cookie(?:['\"]?\s?[:=]\s?['\"]?[\w.-]{1,40}(?==))?"
      r"|p(?:ass|w|sk|in)(?<!\wpass)(?<!\wpw)(?<!\wpsk)(?<!\wpin)(?![\w-])"),
     ("passwort,kennwort,пин,парол,contrase,clave,密码,密碼,口令,ключ,секрет,токен,密钥,令牌,senha,"
@@ -1727,6 +1729,8 @@ _MAYBE_PASSWORDS = (
 _RANDOM = Regex(r"[0-9a-f]{32,}\Z|(?=\D*(?:\d\D*){3})(?=[^a-z]*[a-z])(?=[^A-Z]*[A-Z])"
                 r"[A-Za-z0-9]{16,}\Z")
 _STRONG = Regex(r"(?=[^A-Z]*[A-Z])(?=[^a-z]*[a-z])(?:[^\d\s]*\d){3}|(?=\S{8})[\w.-]*[#$%^&*!]")
+_COMPOUND = Regex(r"(?:client|consumer|access|auth|refresh|api|app|private|secret|signing|jwt|bot"
+                  r"|webhook|deploy|bearer)[ _-]?(?:key|token|secret)['\"`\]]{0,2}\Z")
 _MEASURE = Regex(r"\d[\d.,:/]*[^\W\d_]{0,8}\Z")
 _CLAUSE_END = Regex(r"\s{0,3}(?:[\n,;&|)}\]<\"'`，。]|\.(?:\s|\Z)|\Z)")
 # Placeholders, paths, dates, names in code, and words that tell of a password without being one.
@@ -1994,9 +1998,12 @@ def _looks_secret(match: re.Match[str], value: str) -> bool:
         return bool(key)
     signs = re.sub(r"[\W_]", "", value)
     mixed = not signs.isalpha() and re.search(r"\d", signs) and re.search(r"[^\W\d_]", signs)
-    label, near = match["label"], match.start("value") - match.end("label") < 4
+    label, near = match["label"], match.start("value") - match.end("label") < 5
     told = match["said"] or match["is"] or near and label.startswith(_IN_SHELL)
     named = label.startswith(_OF_PASSWORDS) and label != "pass"
+    if told and mixed and len(value) > 7 and not _MEASURE.match(value) and _COMPOUND.search(
+            low, max(0, match.start() - 9), max(match.start("said"), match.start("is"))):
+        return True
     maybe, stated = named or label.startswith(_MAYBE_PASSWORDS), told or match["ist"]
     if maybe and mixed and stated:
         return len(value) > 5 and (named or not _MEASURE.match(value))
@@ -2009,7 +2016,8 @@ def _looks_secret(match: re.Match[str], value: str) -> bool:
             return True
         runs = len(re.findall(r"\d+|[a-zа-я]+|[A-ZА-Я]+", signs))  # fewer where names are made up
         least = 9 if told or named or near and value.isalnum() else 15
-        return bool(mixed) and len(value) > least and runs > 0.3 * len(signs)
+        share = 0.2 if told and near and value.isalnum() else 0.3
+        return bool(mixed) and len(value) > least and runs > share * len(signs)
     return _stands_alone(match, value, signs)
 
 
@@ -2059,20 +2067,27 @@ def _rules() -> re.Pattern[str]:
         for n, (begin, kinds) in enumerate(begins.items())))
 
 
-@lru_cache(1 << 12)
 def _sign(word: str) -> str:
     """The sign of one folded word or mark; x for a word without one."""
-    if "@" in word or "://" in word:
-        return "@/"[:1 + (word[-1] in "/=?#")]
+    return "@/"[:1 + (word[-1] in "/=?#")] if "@" in word or "://" in word else (
+        _sign_of(word[:40]))    # no known one is longer
+
+
+@lru_cache(1 << 12)
+def _sign_of(word: str) -> str:
     (known, heads), word = _vocabulary(), word if word.isascii() else word.translate(_LOOKS)
     near = () if word in known else heads.get(word[:3], ())
     head = next(filter(word.startswith, near), "") if near else ""
     return known.get(f"{head}*" if head else word, "x")
 
 
-@lru_cache(1 << 12)
 def _signs(chunk: str) -> str:
-    """The signs of what stands between two spaces."""
+    """The signs of what stands between two spaces; a long one, which may be a text, is not kept."""
+    return (_short_signs if len(chunk) < 40 else _short_signs.__wrapped__)(chunk)
+
+
+@lru_cache(1 << 12)
+def _short_signs(chunk: str) -> str:
     return _sign(chunk) if chunk.isalpha() else "".join(map(_sign, _READ.findall(chunk)))
 
 
@@ -3503,8 +3518,10 @@ class Store:
                               ) if _kept(path) == path else StoreDamaged(
                 f"{path!r} is amid a repair, or one that was ended",
                 f"{shell_line(self.folder, 'check --repair')} goes on with it")
-        if plain and not self.read_only and mode & 0o077 and status.st_uid == me:
-            os.chmod(path, mode & 0o700)
+        ours = mode & 0o700 if path == self.path else 0o600  # side files have what the file had
+        if plain and not self.read_only and mode & 0o777 != ours and status.st_uid == me:
+            with suppress(OSError):     # of a read-only file system
+                os.chmod(path, ours)
 
     def _settle(self) -> None:
         """Check what was opened, and bring a writable one to WAL and to this schema."""
@@ -3822,21 +3839,19 @@ class Store:
         """Whether this process alone may do `name` now, or soon: SQLite's lock on a file of its
         own, which the system drops with its holder."""
         path = os.path.join(self.folder, f"{name}.lease")
-        try:
-            if os.path.islink(path):
-                raise OSError("it is a link")
-            with suppress(FileExistsError):
-                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-            con = sqlite3.connect(path, timeout=wait_s, isolation_level=None)
+        with ExitStack() as held:
             try:
+                if os.path.islink(path):
+                    raise OSError("it is a link")
+                with suppress(FileExistsError):
+                    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+                con = held.enter_context(closing(sqlite3.connect(
+                    path, timeout=wait_s, isolation_level=None)))
                 con.execute("BEGIN EXCLUSIVE")
-            except sqlite3.OperationalError as error:
-                if "locked" not in str(error):
-                    con.close()
-                    raise
-        except (OSError, sqlite3.Error) as error:
-            raise ReadOnly(f"{path!r} can't be made ({error}); check the folder") from error
-        with closing(con):
+            except (OSError, sqlite3.Error) as error:
+                if isinstance(error, OSError) or "locked" not in str(error):
+                    raise ReadOnly(f"{path!r} can't be made ({error}); check the folder, and "
+                                   "remove what stands there") from error
             yield con.in_transaction
 
     def unreadable(self, table: str) -> list[dict[str, Any]]:
@@ -4337,7 +4352,8 @@ class TraceStore(Store):
         super()._settle()
         if not self.read_only and self.meta("analyser") != ANALYSER:
             with self.writing():
-                self.reindex()
+                if self.meta("analyser") != ANALYSER:   # another process may have been first
+                    self.reindex()
 
     def _stored_pointers(self, scope: int, unit: int) -> tuple[bytes, bytes]:
         rows = self.rows("SELECT chunk, pointers FROM postings WHERE scope_id = ? AND unit = ? "
@@ -5070,6 +5086,8 @@ def number_in(value: object, name: str, low: float, high: float) -> float:
 # === 18. Writing ==================================================================================
 # Guard, analysis and embedding happen outside the lock; inside one BEGIN IMMEDIATE: catch up, gate,
 # write, so that twenty processes remembering one sentence leave one trace reinforced twenty times.
+# A text of a sentence takes about .5 ms (`python bench.py writes --sizes 1000`); a savepoint for
+# each is 2 % of that: one for a hundred, which are written twice where one fails, won nothing.
 
 class Draft(Record):
     """A checked and analysed text on its way into the store."""
@@ -5116,10 +5134,18 @@ def _source(given: Mapping[str, object]) -> dict[str, str | None]:
     return named
 
 
+def _shallow(value: object, left: int = 100) -> bool:
+    """Whether data is nested at most `left` deep; Pythons differ in how deep their JSON goes."""
+    parts = value.values() if isinstance(value, Mapping) else value
+    return left > 0 and (not isinstance(value, (Mapping, list, tuple)) or all(
+        _shallow(part, left - 1) for part in parts))    # type: ignore[attr-defined]
+
+
 def _plain_data(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """`meta` as JSON keeps it, free of secrets."""
+    """`meta` as JSON keeps it, free of secrets, no deeper than `forget` can look into."""
     try:
-        return dict(json.loads(to_json(clean(dict(meta)))))
+        _require(_shallow(plain := dict(meta), 120), "it is nested more than a hundred deep")
+        return dict(json.loads(to_json(clean(plain))))
     except (ValueError, TypeError, RecursionError) as error:
         raise InvalidInput(f"meta={_shown(meta)} is not plain JSON data ({error})") from None
 
@@ -5515,7 +5541,8 @@ def insert(brain: _Brain, draft: Draft, scope: int, gist: int | None, decision: 
                             before=[*before.values()])
     pointers = pointer_group(ident, impacts, draft.words)
     for earlier, weight in zip(before, NEXT, strict=False):
-        pointers += pointer_group(earlier, add_impacts({}, first_words(draft.text), weight), ())
+        pointers += pointer_group(
+            earlier, add_impacts({}, first_words(draft.text[:2_000]), weight), ())
     if draft.vector is not None:
         store.run("INSERT INTO vectors VALUES(?, ?, ?)", ident, *draft.vector)
     store.add_pointers(now, "remember", scope, ident, pointers, _verdict(decision))
@@ -6564,10 +6591,12 @@ class _Quotes:
                     parts += [text[end:start], FORGOTTEN]
                 end = max(end, stop)
             return "".join([*parts, text[end:]]) if end else value
-        if isinstance(value, dict):
-            return {self.without(key): part if key in ("id", "call_id", "name") else
-                    self.without(part) for key, part in value.items()}
-        return [self.without(part) for part in value] if isinstance(value, list) else value
+        with suppress(RecursionError):
+            if isinstance(value, dict):
+                return {self.without(key): part if key in ("id", "call_id", "name") else
+                        self.without(part) for key, part in value.items()}
+            return [self.without(part) for part in value] if isinstance(value, list) else value
+        return FORGOTTEN        # written when meta might be nested deeper than this can go
 
 
 _Runs = set[tuple[str, ...]]
@@ -7084,12 +7113,14 @@ def _proposed(brain: _Brain, turns: Sequence[Item],
                 origins = {turn.origin for turn in sources}
                 if fields.get("when") is None:
                     fields["when"] = sources[0].valid_from
-                drafts.append((draft_of(
-                    brain, scope=owners[scope], session_id=session, turn_id=sources[0].turn_id,
-                    origin="tool" if "tool" in origins else
+                fields |= {     # who said it and where is not the extractor's to say
+                    "scope": owners[scope], "session_id": session, "turn_id": sources[0].turn_id,
+                    "origin": "tool" if "tool" in origins else
                     "user" if extractor is None and origins == {"user"} else "agent",
-                    tags=[OVERHEARD], meta={"sources": [turn.memory_id for turn in sources]},
-                    **fields), origins == {"user"}))
+                    "tags": [OVERHEARD, *listed(fields.get("tags") or (), "tags")],
+                    "meta": {**(fields.get("meta") or {}),
+                             "sources": [turn.memory_id for turn in sources]}}
+                drafts.append((draft_of(brain, **fields), origins == {"user"}))
     return drafts
 
 
@@ -7227,8 +7258,11 @@ def _merge(brain: _Brain, rows: Mapping[int, sqlite3.Row]) -> tuple[int, int]:
              f"merge: one of {ids} is superseded or quarantined; take current, trusted ones")
     _require(len({row["key"] for row in traces} - {None}) < 2,
              f"merge: {ids} stand under two keys; forget or revise one of them first")
-    first = max(traces, key=lambda r: (r["key"] is not None, r["pinned"], r["reinforcements"],
-                                       r["strength"], r["id"]))
+    first = max(traces, key=lambda r: (r["key"] is not None, r["pinned"], r["origin"] in TRUSTED,
+                                       r["reinforcements"], r["strength"], r["id"]))
+    _require(first["origin"] in TRUSTED or not any(row["origin"] in TRUSTED for row in traces),
+             f"merge: text of origin {first['origin']!r} in #{first['id']} may not replace what a "
+             f"user or agent said; unpin #{first['id']}, or forget or revise one of {ids}")
     others = [ident for ident in ids if ident != first["id"]]
     sleep_id = _changed(store, now, "merge", {"merged": [
         ((ident,), [None, None], [now, first["id"]]) for ident in others]})
@@ -7393,6 +7427,8 @@ _TABLES = {  # of the report: title, how a row reads, the SQL of its rows in vis
         AND data IS NOT NULL AND scope_id {SQL_IN} GROUP BY 1, 2"""),
     "reinforced": ("Most reinforced", _TRACE_LINE,
                    _LIVE + " AND reinforcements > 0 ORDER BY reinforcements DESC LIMIT 5"),
+    "quarantined": ("Quarantined, the newest", _TRACE_LINE, _LIVE.replace(
+        "quarantined = 0", "quarantined = 1") + " ORDER BY id DESC LIMIT 5"),
     "fading": ("Fading", _TRACE_LINE, _LIVE.replace("*", "id, kind, scope_id, strength, pinned, "
                "reinforced_at, created_at") + " AND pinned = 0 ORDER BY id")}     # all: few columns
 _FIGURES = f"""SELECT *, round(1.0 * writes / recalls, 2) AS writes_per_recall,
@@ -7416,7 +7452,7 @@ def _report(brain: _Brain, scopes: Sequence[int]) -> dict[str, Any]:
     tables["fading"] = store.traces([row["id"] for row in nsmallest(
         5, kept_now, key=kept_now.__getitem__)]).values()
     for key, rows in tables.items():
-        tables[key] = [dict(row) for row in rows] if key not in ("reinforced", "fading") else [
+        tables[key] = [dict(row) for row in rows] if "{text}" not in _TABLES[key][1] else [
             {"id": row["id"], "retention": round(kept, 2), "reinforcements": row["reinforcements"],
              "text": one_line(row["text"][:800], 200)}
             for row, kept in _retained(brain, [*rows]).items()]
@@ -7674,7 +7710,10 @@ def repair(folder: str, *, dry_run: bool = False,
     beside, and what it still gives is put over the newest sound copy, in a new file.  Raises
     StoreError, and changes nothing, where neither gives anything.
     """
+    folder = brain_folder(path_given(folder), None)
     path, config, wrong = os.path.join(folder, Store.FILE), config or MemoryConfig(), list[str]()
+    if not (os.path.lexists(path) or lost(folder)):
+        raise NotFound(f"there is no store at {folder!r}")
     sweep(folder)
     try:
         with closing(TraceStore(folder, config)) as store:
@@ -8137,6 +8176,9 @@ class Hippocampus(_Brain):
         None when nothing changed since the last.  What was said is read, session by session, by
         `extracted` or an `extractor`: of turns, to texts, Proposals or mappings of their fields.
         `summariser` makes an episode of each session's new turns."""
+        function_given(extractor, "extractor")
+        function_given(summariser, "summariser")
+        number_in(copy_after_s, "copy_after_s", 0.0, math.inf)
         self.flush(timeout_s=self.store.timeout_s)
         with self.store.reading():
             owed = self.store.meta("unerased", "0") != "0"
@@ -8363,11 +8405,12 @@ class Desk:
             # Another repository may lie where one lay before: a remote says more than a path.
             if row and (not ours or not remotes or remotes.intersection(ours)):
                 return str(row["name"])
-        name = clean(project.name) if project.identities else storable(project.name)
-        name = _CONTROL.sub("", name)[:150].strip() or "project"    # folders are called anything
+        if not project.identities:      # a name that was given: it is taken whole, or refused
+            return scope_key(name := storable(project.name)) and name
+        name = _CONTROL.sub("", clean(project.name))[:150].strip() or "project"     # of a folder
         taken = store.value("SELECT a.identity FROM scopes s JOIN aliases a ON a.scope_id = s.id "
                             "WHERE s.key = ?", scope_key(name))
-        if project.identities and (taken or scope_key(name) == GLOBAL):
+        if taken or scope_key(name) == GLOBAL:
             return f"{name}~{zlib.crc32(project.identities[0].encode('utf-8', 'replace')):08x}"
         return name
 
@@ -9098,12 +9141,13 @@ class MainContext:
         own = {"role": "system" * (role == "system"), "calls": calls, "call_id": call_id,
                "result": result, "reasoning": reasoning}
         about = {k: v for k, v in {**(meta or {}), **own}.items() if v or k not in own}
+        said = text if _VISIBLE.search(text) else called(calls) or "(no text)"
         draft = draft_of(
-            self.hippo, text if _VISIBLE.search(text) else called(calls) or "(no text)",
-            logged=True, scope=self.scope, origin=ROLES[role], speaker=speaker, when=when,
-            session_id=self.session_id, turn_id=turn_id, source_url=source_url, meta=about)
+            self.hippo, said, logged=True, scope=self.scope, origin=ROLES[role], speaker=speaker,
+            when=when, session_id=self.session_id, turn_id=turn_id, source_url=source_url,
+            meta=about)
         draft = draft._replace(quarantine=draft.quarantine or next(filter(None, map(
-            suspicion, {result or "", called(calls)} - {text, draft.text})), ""))
+            suspicion, {result or "", called(calls)} - {said, draft.text})), ""))
         with self._changing():
             self._state["turns"] += 1
             ident = log_turn(self.hippo, draft._replace(
@@ -9802,13 +9846,6 @@ def reply_of(raw: Any) -> Reply:
                            "with text and tool calls") from error
 
 
-def _shallow(value: object, left: int = 100) -> bool:
-    """Whether data is nested at most `left` deep; Pythons differ in how deep their JSON goes."""
-    parts = value.values() if isinstance(value, Mapping) else value
-    return left > 0 and (not isinstance(value, (Mapping, list, tuple)) or all(
-        _shallow(part, left - 1) for part in parts))    # type: ignore[attr-defined]
-
-
 def _parts(content: Any) -> Iterator[Mapping[str, Any]]:
     """The parts of a content, and those within the items of OpenAI's Responses."""
     for part in [content] if isinstance(content, str) else content:
@@ -10333,7 +10370,7 @@ class AgentSession:
     def __init__(self, hippo: Hippocampus, session_id: str, *, scope: str | None = None,
                  session_settings: Any = None) -> None:
         self.hippo, self.scope, self.session_settings = hippo, scope or GLOBAL, session_settings
-        self.session_id = named_by(session_id, "session_id")[:200]
+        self.session_id = named_by(session_id, "session_id", 200)
         _require(bool(scope_key(self.scope) and self.session_id.strip()), "session_id is blank")
 
     async def get_items(self, limit: int | None = None) -> list[Any]:
@@ -10449,10 +10486,12 @@ class LangGraphStore:
         return _store_item(op, "Item", rows[0]) if rows else None
 
     def _draft(self, op: Any) -> Draft:
-        value, texts, base = exact_json(dict(op.value)), list[str](), sys.modules[op.__module__]
+        _require(isinstance(op.value, Mapping), f"value={_shown(op.value)} is no mapping")
+        value, texts, base = exact_json(op.value), list[str](), sys.modules[op.__module__]
         if op.index is None:
             texts = _strings(json.loads(value)) or [op.key]
-        for path in op.index or ():
+        for path in listed(op.index or (), "index"):
+            _require(isinstance(path, str), f"index: {_shown(path)} is no path")
             texts += base.get_text_at_path(json.loads(value), base.tokenize_path(path))
         text = cut_clean("\n".join(texts), MAX_TEXT_CHARS)
         return draft_of(
@@ -10480,13 +10519,14 @@ class LangGraphStore:
             self._rows(_place_of(op.namespace_prefix)),
             key=lambda row: json.loads(row["meta"])["store"]["place"])}
         scores: dict[int, float | None] = dict.fromkeys(rows)
+        _require(isinstance(op.query, str | None), f"query={_shown(op.query)} is no text")
         if op.query and op.query.strip():
             hits = self.hippo.recall(op.query, k=1_000, scope=self.scope, min_confidence=0.0,
                                      tags=[_tag(op.namespace_prefix)]).items
             scores = {hit.memory_id: hit.confidence for hit in hits if hit.memory_id in rows}
         items = [_store_item(op, "SearchItem", rows[i], score=score) for i, score in scores.items()]
         kept = [item for item in items if _passes(item.value, op.filter or {}, False)]
-        return kept[op.offset:op.offset + op.limit]
+        return kept[_page_of(op)]
 
     def _namespaces(self, op: Any) -> list[tuple[Any, ...]]:
         found = {tuple(json.loads(row["key"])[0]) for row in self._rows("[[")}
@@ -10496,7 +10536,14 @@ class LangGraphStore:
             found = {name for name in found if len(name) >= len(condition.path) and all(
                 wanted in ("*", part) for part, wanted in zip(
                     name[::step], condition.path[::step], strict=False))}
-        return sorted({name[:op.max_depth] for name in found})[op.offset:op.offset + op.limit]
+        depth = None if op.max_depth is None else _whole(op.max_depth, "max_depth", 10**9, 0)
+        return sorted({name[:depth] for name in found})[_page_of(op)]
+
+
+def _page_of(op: Any) -> slice:
+    """Which of its results an op asks for."""
+    first = _whole(op.offset, "offset", 10**9, 0)
+    return slice(first, first + _whole(op.limit, "limit", 10**9, 0))
 
 
 def _place_of(namespace: Sequence[Any], key: str | None = None) -> str:
@@ -10527,7 +10574,7 @@ def _store_item(op: Any, kind: str, row: sqlite3.Row, **more: Any) -> Any:
 
 def _passes(value: Any, wanted: Any, operators: bool = True) -> bool:
     """Whether a value passes a filter; what has no order passes no comparison."""
-    if operators and isinstance(wanted, Mapping) and any(name[:1] == "$" for name in wanted):
+    if operators and isinstance(wanted, Mapping) and any(str(name)[:1] == "$" for name in wanted):
         for name in wanted:
             _require(name in _ORDERS, f"Unsupported operator: {name}")
         with suppress(TypeError, ValueError):
@@ -11419,6 +11466,7 @@ def report_page(hippo: Hippocampus, scope: str | None = None, *, all_scopes: boo
                        _grid(sleeps)))
     cards += [_card(_TABLES[key][0], note, _grid(report[key])) for key, note in (
         ("reinforced", "Said or rewarded again and again."),
+        ("quarantined", "Text that gives orders or hides some: read it as data, or forget it."),
         ("fading", "The weakest: what is not used goes dormant."),
         ("traces", "Traces by kind, state and scope."))]
     tiles = "".join(f"<div><dt>{name}</dt><dd>{_safe(n, 12)}</dd></div>"
@@ -11437,6 +11485,8 @@ def report_page(hippo: Hippocampus, scope: str | None = None, *, all_scopes: boo
 # supersedes itself.  An id counts in its file alone, where that says it once; the same id and text
 # elsewhere are that file, moved.  realMemory's own JSONL is lossless: a `uid` names a trace in
 # every store, and references follow.  A dry run is the import itself, on a copy thrown away.
+# Each note is a write: a megabyte of 24,000 rows takes 25 s, one of 80,000 lines, read as prose, 2
+# (`python bench.py hostile --only "JSON lines" list`); what was written stays if it is stopped.
 
 IMPORT_BYTES, WHOLE_BYTES, LINE_BYTES = 1 << 31, 1 << 26, 1 << 23   # of JSONL, other files, a line
 IMPORT_FILES, NOTES_AT_ONCE = 20_000, 200   # of a folder; in a transaction
@@ -12114,7 +12164,8 @@ class _OwnIntake:
         pointers = store.pointers_of(store.traces([ident])[ident])
         before = store.turns(previous) if self.hippo.config.use_context else {}
         for earlier, weight in zip(before, NEXT, strict=False):
-            pointers += pointer_group(earlier, add_impacts({}, first_words(draft.text), weight), ())
+            pointers += pointer_group(
+                earlier, add_impacts({}, first_words(draft.text[:2_000]), weight), ())
         store.add_pointers(self.hippo.clock(), "remember", scope, ident, pointers)
         self.placed[row["id"]] = self.known[row["uid"]] = ident, scope
         return Verdict("create", ident, text)
@@ -13714,6 +13765,14 @@ def _listener(host: str, port: int, owing: dict[Any, None]) -> Any:
     return door
 
 
+def _well_formed(body: bytes) -> bytes:
+    """A JSON text whose lone surrogates, for which the SDK would refuse it, are replaced."""
+    if rb"\ud" in body.lower():
+        with suppress(ValueError, RecursionError):
+            return storable(json.dumps(json.loads(body), ensure_ascii=False)).encode()
+    return body
+
+
 def _let_in(handle: Callable[..., Any], project: Any, token: str) -> Any:
     """An ASGI app that hands a whole request that may come in to `handle`, for its project."""
     from urllib.parse import parse_qs
@@ -13734,7 +13793,8 @@ def _let_in(handle: Callable[..., Any], project: Any, token: str) -> Any:
         if refused:
             how = {401: {"WWW-Authenticate": "Bearer"}, 405: {"Allow": "POST"}}.get(refused[0])
             return await PlainTextResponse(refused[1], refused[0], how)(scope, receive, send)
-        whole = iter([{"type": "http.request", "body": bytes(body), "more_body": False}])
+        whole = iter([{"type": "http.request", "body": _well_formed(bytes(body)),
+                       "more_body": False}])
 
         async def again() -> Any:
             return next(whole, None) or await receive()

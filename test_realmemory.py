@@ -13,7 +13,9 @@ from __future__ import annotations
 import ast
 import asyncio
 import base64
+import gc
 import hashlib
+import html
 import inspect
 import io
 import json
@@ -34,6 +36,7 @@ import string
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import tomllib
 import tracemalloc
@@ -2322,7 +2325,7 @@ def told_rows(table):
 
 @pytest.mark.parametrize("table, missed, alarms, broken", [
     (TUNED, 1, 0, 0), (HELD_OUT, 0, 1, 0), (EVERYDAY, 3, 0, 3), (MORE_FORMS, 0, 0, 0),
-    (MORE_UNSEEN, 7, 0, 1)], ids=["tuned", "held out", "everyday", "more forms", "more, unseen"])
+    (MORE_UNSEEN, 5, 0, 1)], ids=["tuned", "held out", "everyday", "more forms", "more, unseen"])
 def test_secrets_of_many_kinds_are_cut_out_and_what_only_looks_like_one_is_left(
         table, missed, alarms, broken):
     """How many of each; `pytest -s -k secrets_of_many_kinds` prints them."""
@@ -2339,6 +2342,16 @@ def test_secrets_of_many_kinds_are_cut_out_and_what_only_looks_like_one_is_left(
     assert len(secret) > 50 and len(innocent) > 50
     assert (len(leaks) <= missed, len(wrong) <= alarms, len(eaten) <= broken) == (
         True, True, True), (leaks, wrong, eaten)
+
+
+@pytest.mark.parametrize("form", [
+    "{}: {}", "{}={}", '"{}": "{}"', '{} = "{}"', "<{0}>{1}</{0}>", "export {}={}", "--{}={}",
+    "  {}: '{}'", "https://x.example/?{}={}&a=1"])
+def test_a_secret_of_a_few_runs_of_letters_is_known_under_every_label_of_a_configuration(form):
+    for label in ("client_secret", "api_key", "apiKey", "access_token", "auth_token", "SECRET_KEY",
+                  "private_key", "refreshToken", "db_pass", "passwd"):
+        for secret in ("hunter2hunter", "fjord-mist-4471", "Tr0ub4dor#3"):
+            assert secret not in rm.redacted(form.format(label, secret))[0], (label, secret)
 
 
 # Written before the words of these languages were in the table; the second after.
@@ -3014,6 +3027,9 @@ def test_planted_instructions_are_kept_but_quarantined(text, hippo, cli):
     assert "Ruth" in hippo.brief() and rm.one_line(text)[:12] not in hippo.brief()
     assert {"status": "quarantined", "kind": "procedural", "scope": "global", "n": 1} in (
         hippo.report()["traces"])
+    told, = hippo.report()["quarantined"]
+    assert told["text"] == rm.one_line(text, 200) and "Quarantined" in cli("report").out
+    assert told["text"][:12] in html.unescape(rm.report_page(hippo))
     with pytest.raises(ValueError, match="quarantined"):
         hippo.pin(item.memory_id)
     with pytest.raises(ValueError, match="untrusted"):
@@ -3916,6 +3932,53 @@ def test_a_store_of_schema_1_is_indexed_anew_after_a_copy(alone):
         sql(alone, "INSERT INTO trace_terms(rowid, terms) VALUES(9, 'chart')")
 
 
+def test_three_who_open_a_store_of_another_analyser_index_it_anew_once(hippo, alone, monkeypatch):
+    put(hippo, "The chart of the bay")
+    sql(alone, "UPDATE db_meta SET value = '0' WHERE key = 'analyser'")
+    done, index = [], rm.TraceStore.reindex
+    gate = threading.Barrier(3)
+    meta = rm.TraceStore.meta
+
+    def seen(store, key, *default):     # all three see the old one before the first goes on
+        value = meta(store, key, *default)
+        if key == "analyser" and not store._con.in_transaction:
+            gate.wait(9)
+        return value
+
+    monkeypatch.setattr(rm.TraceStore, "meta", seen)
+    monkeypatch.setattr(rm.TraceStore, "reindex", lambda store: done.append(index(store)))
+    openers = [threading.Thread(target=lambda: Hippocampus.open(alone).close()) for _ in range(3)]
+    for opener in openers:
+        opener.start()
+    for opener in openers:
+        opener.join()
+    assert len(done) == 1 and said(hippo, "chart bay") and hippo.check() == []
+
+
+def test_a_store_on_a_read_only_file_system_is_read_whatever_its_mode(hippo, alone, monkeypatch):
+    put(hippo, "The chart of the bay")
+    hippo.close()
+    os.chmod(alone / "memory.db", 0o644)
+    can, no = os.access, OSError(30, "Read-only file system")
+    monkeypatch.setattr(os, "access", lambda path, how: how != os.W_OK and can(path, how))
+    monkeypatch.setattr(os, "chmod", lambda *_: (_ for _ in ()).throw(no))
+    with Hippocampus.open(alone) as hippo:
+        assert said(hippo, "chart bay") and hippo.store.read_only
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_stands_in_the_place_of_a_lock_is_named_and_nothing_stays_open(hippo, alone):
+    put(hippo, "The chart of the bay")
+    (alone / "sleep.lease").write_bytes(b"no database" * 99)
+    with pytest.raises(rm.ReadOnly, match=r"sleep.lease' can't be made .*remove what stands"):
+        hippo.consolidate()
+    gc.collect()
+    assert [link for link in os.listdir("/proc/self/fd") if "sleep.lease" in os.path.realpath(
+        f"/proc/self/fd/{link}")] == []
+    (alone / "sleep.lease").unlink()
+    assert hippo.consolidate()
+
+
 def test_a_second_handle_that_closes_keeps_the_locks_of_the_first(alone):
     writer = ("import sys, realmemory as rm\n"
               "with rm.Hippocampus.open(sys.argv[1]) as hippo:\n"
@@ -3931,6 +3994,24 @@ def test_a_second_handle_that_closes_keeps_the_locks_of_the_first(alone):
             told.append(int(ran.stdout))
     with Hippocampus.open(alone) as hippo:
         assert told == list(range(1, 11)) == sorted(ids(hippo.traces())) and hippo.check() == []
+
+
+@pytest.mark.parametrize("depth", [100, 900])
+def test_meta_nested_too_deep_is_refused_and_never_keeps_a_text_from_being_forgotten(
+        depth, hippo, alone):
+    mast, main = "The mast of the harbour is oak, fourteen metres high", rm.MainContext(hippo, "s")
+    gone, meta = *put(hippo, mast), mast
+    for _ in range(depth):
+        meta = {"of": meta}
+    told = main.add("assistant", "here it is", meta={"about": mast})
+    if depth > 100:
+        with pytest.raises(rm.InvalidInput, match="nested more than a hundred deep"):
+            main.add("assistant", "here it is", meta={"about": meta})
+        sql(alone, f"UPDATE traces SET meta = '{json.dumps({'about': meta})}' WHERE id = {told}")
+    else:
+        main.add("assistant", "here it is", meta={"about": meta})
+    assert hippo.forget(gone).memory_ids == (gone,)
+    assert sql(alone, "SELECT count(*) FROM traces WHERE meta LIKE '%fourteen%'") == [(0,)]
 
 
 def test_forgetting_reaches_cues_that_quote_what_they_did_not_return(hippo, alone):
@@ -4671,6 +4752,33 @@ def test_where_nothing_can_be_written_each_call_says_so_and_works_again_when_it_
         shutil.rmtree(place)
 
 
+def test_a_store_that_was_read_while_it_was_read_only_can_be_written_when_it_no_longer_is():
+    place = Path(tempfile.mkdtemp(prefix="rm-"))
+    try:
+        if os.getuid() == 0:
+            os.chown(place, 65534, 65534)
+        ran = python(place / "s", flags=(), PYTHONPATH=str(HERE), code="""import os, sys
+import realmemory as rm
+
+if os.getuid() == 0:
+    os.setgid(65534)
+    os.setuid(65534)
+store = sys.argv[1]
+rm.Hippocampus.open(store).close()
+os.chmod(store + "/memory.db", 0o400)
+with rm.Hippocampus.open(store) as hippo:
+    assert hippo.recall("oil").abstained
+os.chmod(store + "/memory.db", 0o600)
+with rm.Hippocampus.open(store) as hippo:
+    hippo.remember("Cask 7 holds 40 litres of oil")
+    print(hippo.recall("oil").items[0].text, {oct(os.stat(f"{store}/{name}").st_mode)[-3:]
+                                              for name in os.listdir(store) if "db" in name})
+""")
+        assert (ran.code, ran.out) == (0, "Cask 7 holds 40 litres of oil {'600'}\n"), ran.err
+    finally:
+        shutil.rmtree(place)
+
+
 SHUT = """import argparse, gettext, locale, os, shutil, sys, tempfile   # before that user is
 import realmemory as rm
 
@@ -5066,6 +5174,20 @@ def test_scopes_match_whole_names_in_any_script(name, hippo, alone):
     assert said(hippo, "margins quarter", scope="sales") == ["Margins fell in the quarter"]
     assert hippo.recall("margins quarter").abstained and hippo.get(2).scope == name
     assert "rose" not in hippo.brief("sales") and len(hippo.traces(all_scopes=True)) == 2
+
+
+def test_two_given_names_that_begin_alike_or_differ_in_what_is_not_shown_are_no_one_project(
+        cli, hippo, monkeypatch):
+    long = "x" * 190
+    for name in ("a", "b"):
+        monkeypatch.setenv("REALMEMORY_PROJECT", long + name)
+        assert cli("--path", hippo.store.folder, "remember", f"Margins of {name}").code == 0
+        assert said(hippo, "margins", scope=long + name) == [f"Margins of {name}"]
+    for odd in ("yard\x1b", "yard\u202e", "x" * 201, "a\nb"):
+        monkeypatch.setenv("REALMEMORY_PROJECT", odd)
+        ran = cli("--path", hippo.store.folder, "remember", "Grain is weighed")
+        assert ran.code == 1 and "give 1 to 200 characters on one line" in ran.err, odd
+    assert len(hippo.traces(all_scopes=True)) == 2
 
 
 @pytest.mark.parametrize("none", [None, "", "global", "GLOBAL"])
@@ -5607,6 +5729,21 @@ def test_a_text_in_which_nothing_can_be_seen_is_blank(hippo, text):
             write(text)
     assert hippo.traces() == [] and main.core["task"].value == "x"
     assert "(no text)" in hippo.get(main.add("user", text)).text
+
+
+@pytest.mark.parametrize("piece", ["line {} of the log\n", "a{}b4", "hoist{}"])
+def test_no_cache_keeps_long_texts_that_were_remembered(piece, hippo):
+    held, size = [], 80_000
+    tracemalloc.start()
+    try:
+        for sign in "cdefghijkl":
+            text = piece.replace("{}", sign) * (size // len(piece))
+            hippo.remember(text, session_id="s", force_new=True)
+            gc.collect()
+            held.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+    assert held[-1] - held[3] < 4 * size    # of six texts
 
 
 # === 19. Recalling ===
@@ -7491,6 +7628,18 @@ def test_an_unfit_proposal_is_left_out_and_sleep_goes_on(proposal, hippo):
     assert hippo.consolidate(extractor=lambda turns: [t.text for t in turns]).counts["learned"] == 1
 
 
+@pytest.mark.parametrize("told", [
+    {"tags": ["rig"]}, {"tags": "rig"}, {"meta": {"sure": True}}, {"origin": "user"},
+    {"scope": "beta"}, {"session_id": "t"}, {"turn_id": "9"}])
+def test_a_proposal_may_have_any_argument_of_remember_but_not_say_who_said_it_where(told, hippo):
+    turn, = talk(hippo, "alpha", "s", "the mast is made of oak")
+    hippo.consolidate(extractor=lambda turns: [{"text": "the mast is of oak", **told}])
+    item, = hippo.traces(scope="alpha")
+    assert (item.scope, item.origin, item.session_id, item.turn_id) == ("alpha", "agent", "s", "1")
+    assert item.meta == {**told.get("meta", {}), "sources": [turn]}
+    assert item.tags == ("learned", *["rig"] * ("tags" in told))
+
+
 @pytest.mark.parametrize("given", [None, 5, "the mast is of oak", {"text": "the mast is of oak"}])
 def test_an_extractor_that_gives_no_list_is_named_as_the_fault(given, hippo):
     talk(hippo, None, "s", "the mast is made of oak")
@@ -9304,6 +9453,30 @@ def test_a_key_of_any_shape_is_exact(hippo):
             hippo.remember("x y", key=bad)
 
 
+@pytest.mark.parametrize("origin", sorted(set(rm.ORIGINS) - set(rm.TRUSTED)))
+def test_a_merge_lets_no_untrusted_text_stand_for_what_a_user_said(origin, hippo):
+    told, = put(hippo, "Deploys go by alpha.example", origin="user")
+    planted, = put(hippo, "Deploys go by omega.example now", origin=origin, force_new=True)
+    for _ in range(5):
+        hippo.remember("Deploys go by omega.example now", origin=origin)
+    assert hippo.merge([told, planted])[0] == told and hippo.brief().count("omega") == 0
+    pinned, = put(hippo, "Deploys go by sigma.example", origin=origin, force_new=True)
+    hippo.pin(pinned)
+    with pytest.raises(rm.InvalidInput, match=f"'{origin}' in #{pinned} may not replace"):
+        hippo.merge([told, pinned])
+    assert hippo.merge([pinned, *put(hippo, "Ropes are coiled", origin=origin)])[0] == pinned
+
+
+@pytest.mark.parametrize("odd", [
+    {"copy_after_s": None}, {"copy_after_s": float("nan")}, {"copy_after_s": []},
+    {"copy_after_s": -1}, {"extractor": 5}, {"summariser": "x"}], ids=str)
+def test_a_sleep_refuses_what_is_no_function_and_no_number(odd, hippo):
+    put(hippo, "Grain is weighed twice")
+    with pytest.raises(rm.InvalidInput, match=next(iter(odd))):
+        hippo.consolidate(**odd)
+    assert hippo.dream_log() == [] and hippo.consolidate(copy_after_s=float("inf"))
+
+
 def test_a_merge_keeps_what_a_key_names_and_check_finds_a_key_of_two(hippo):
     a, b = put(hippo, "The kiln burns at 900 degrees", "The kiln is hot", force_new=True)
     keyed = hippo.remember("The kiln has 900 degrees", key="kiln", force_new=True).memory_id
@@ -10450,6 +10623,8 @@ def test_an_agent_session_is_a_session_of_the_sdk_and_honours_its_settings(hippo
     assert asyncio.run(session.get_items(3)) == items[1:]
     assert asyncio.run(rm.AgentSession(hippo, "s-2").get_items()) == []
     assert asyncio.run(rm.AgentSession(hippo, "s-1", scope="shop").get_items()) == []
+    with pytest.raises(rm.InvalidInput, match="at most 200 characters"):    # cut, two were one
+        rm.AgentSession(hippo, "s" * 201)
     for bad in (["text"], [{"role": "user", "content": {1, 2}}]):
         with pytest.raises(rm.InvalidInput):
             asyncio.run(session.add_items(bad))
@@ -10685,6 +10860,23 @@ def test_items_of_a_langgraph_store_are_remembered_like_any_text(hippo):
     put(hippo, "The press runs at 40 rpm", scope="shop")
     hippo.consolidate()
     assert store.get(("a",), "k").value["note"] == "The press runs at 40 rpm"
+
+
+@pytest.mark.parametrize("call, words", [
+    (lambda s: s.put(("u",), "k", 5), "value=5"), (lambda s: s.search(("u",), limit=1.5), "limit"),
+    (lambda s: s.search(("u",), offset=-1), "offset=-1"),
+    (lambda s: s.search(("u",), query=5), "query=5"),
+    (lambda s: s.put(("u",), "k", {"a": 1}, index=5), "index=5"),
+    (lambda s: s.put(("u",), "k", {"a": 1}, index=[5]), "index: 5"),
+    (lambda s: s.list_namespaces(limit="x"), "limit='x'"),
+    (lambda s: s.list_namespaces(max_depth=1.5), "max_depth=1.5")])
+def test_a_wrong_argument_of_a_langgraph_store_is_named(call, words, hippo):
+    store = graph_store(hippo)
+    store.put(("u",), "k", {"note": "The press runs at 40 rpm", "x": {"5": 1}})
+    with pytest.raises(rm.InvalidInput, match=re.escape(words)):
+        call(store)
+    assert store.search(("u",), filter={"x": {5: 1}}) == []
+    assert [item.key for item in store.search(("u",))] == ["k"]
 
 
 def scaffold(cli, runtime):
@@ -14030,6 +14222,19 @@ def test_the_official_client_works_in_every_mode_over_http(web, mode):
 
 
 @needs_sdk_2
+@pytest.mark.parametrize("said, kept", [("\ud83d", "\ufffd"), ("\udc00\ud83e\udd89", "\ufffd🦉"),
+                                        ("\\ud83d", "\\ud83d")])
+def test_a_character_cut_in_half_loses_no_call_over_http(web, said, kept):
+    status, answer = posted(web[1], call_line(1, "memorize", text=f"The log of {said} ends"),
+                            Accept="application/json, text/event-stream",
+                            **{"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/call",
+                               "Mcp-Name": "memorize"})
+    assert status == 200 and not json.loads(answer)["result"]["isError"], answer
+    with Hippocampus.open(web[0] / ".realmemory") as hippo:
+        assert f"The log of {kept} ends" in [item.text for item in hippo.traces()]
+
+
+@needs_sdk_2
 def test_a_shared_server_keeps_no_session_for_its_callers(web):
     async def steps(client):
         text, failed = await told(client, "core_memory_append", section="human", text="Ann")
@@ -15064,6 +15269,15 @@ def test_a_full_disk_is_not_called_a_bad_copy(cause, hippo, monkeypatch):
         hippo.restore(copy)
     assert f"{copy!r} is sound" in str(raised.value) and str(cause) in str(raised.value)
     assert "choose another" not in str(raised.value) and hippo.check() == []
+
+
+@pytest.mark.parametrize("folder, words", [
+    ("nowhere", "no store"), ("", "no file or folder"), (5, "path=5"), ("~/none", "no store")])
+def test_a_repair_of_no_store_says_so_and_makes_none(folder, words, alone, tmp_path):
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(rm.RealMemoryError, match=words):
+        rm.repair(folder)
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.parametrize("lost", [b"Parcel 40 goes", b'"uids":'])     # a trace, or the journal
