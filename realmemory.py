@@ -2916,7 +2916,7 @@ rememb sab sabem tell говор зна извест каса помн про р
 
 
 # ... and in Chinese, where it would make pairs with its neighbours.
-UNSPACED_ASKING = Regex("[谁誰吗嗎呢的是了]|什[么麼]|怎[么麼样樣]|哪[里裡儿个個些]?"
+UNSPACED_ASKING = Regex("[谁誰吗嗎呢的是了]|什[么麼](?:[时時]候)?|怎[么麼样樣]|哪[里裡儿个個些]?"
                         "|多[少久]|[几幾][个個点點]?")
 UNSPACED = "\u2e80"     # from here on words stand without spaces; pairs of signs are their terms
 

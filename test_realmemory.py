@@ -11067,12 +11067,14 @@ def test_a_prompt_brings_what_is_known_once_into_a_context_and_else_nothing(hipp
     ("What is our mascot?", "heron"), ("who is bertha", "heron"), ("Mascot?", "heron"),
     ("Кто такая Марина?", "Марина"), ("¿Quién es Lucía?", "Lucía"), ("Wer ist Vogel?", "Vogel"),
     ("Where is the read replica?", "replica"), ("谁是李雷？", "李雷"),
+    ("什么时候发布？", "周三"),
     ("mascot", ""), ("What changed?", ""), ("Can you fix it?", ""), ("How do I start?", ""),
     ("Which replica does billing read?", ""), ("What is our logo?", ""), ("?", ""), ("Why?", "")])
 def test_a_short_question_brings_the_trace_that_has_all_it_asks_for(prompt, told, hippo, fire):
     put(hippo, "Our mascot is a heron called Bertha", "Марина отвечает за мобильное приложение",
         "Lucía Ferrer dirige el equipo de pagos de Valencia", "李雷负责搜索模块",
-        "Herr Vogel betreut den Kunden Nordstern in Leipzig", kind="semantic")
+        "我们每周三下午发布新版本", "Herr Vogel betreut den Kunden Nordstern",
+        kind="semantic")
     put(hippo, "Postgres: prod is db-2.works.example, its read replica db-3.works.example on 5433",
         "Legal must approve each change, and a fix starts with a failing test", kind="semantic")
     said = fire("prompt", prompt=prompt)
