@@ -131,7 +131,6 @@ class Record:
 
 class Regex:
     """A regular expression compiled at its first use: import would cost more than the rest."""
-
     def __init__(self, source: str, flags: int = 0) -> None:
         self.source, self.flags = source, flags
 
@@ -4328,7 +4327,6 @@ def listed_in(meta: Mapping[str, Any], name: str, kind: type = object) -> list[A
 
 class TraceStore(Store):
     """The rows of a brain, and the index over them."""
-
     def __init__(self, folder: str, config: MemoryConfig, **options: Any) -> None:
         self.config = config
         self.index = VotingIndex(self._stored_pointers)
@@ -4457,6 +4455,15 @@ class TraceStore(Store):
                 impacts[unit] = impacts.get(unit, 0.0) + impact
             held.update(more)
         return pointer_group(row["id"], impacts, words)
+
+    def point_anew(self, at: float, ids: Iterable[int]) -> None:
+        """Make the pointers of traces, which `drop_traces` took out, anew."""
+        for ident, row in self.traces(ids).items():
+            self.add_pointers(at, "reindex", row["scope_id"], ident, self.pointers_of(row))
+
+    def around(self, row: sqlite3.Row) -> set[int]:
+        """Ids of the turns beside a trace, whose words it shares."""
+        return {*self.turns(row["prev_id"]), *self.turns(row["id"], after=True)}
 
     def pointers(self, scopes: Collection[int], units: Collection[int]) -> dict[int, array[int]]:
         """The pointers of many units in some scopes, read at once."""
@@ -4822,7 +4829,6 @@ def journal_failures(store: TraceStore) -> None:
 
 class _Brain:
     """An open brain without its verbs."""
-
     def __init__(self, store: TraceStore, config: MemoryConfig, clock: Callable[[], float]) -> None:
         self.store, self.config, self.clock = store, config, clock
         self.session_id: str | None = None  # given to writes that name none
@@ -5091,7 +5097,6 @@ def number_in(value: object, name: str, low: float, high: float) -> float:
 
 class Draft(Record):
     """A checked and analysed text on its way into the store."""
-
     text: str
     kind: str
     scope: str
@@ -5115,7 +5120,6 @@ class Draft(Record):
 
 class Neighbour(Record):
     """A known trace beside a new text."""
-
     row: sqlite3.Row
     comparison: Comparison
     reworded: bool  # the same or similar, and no veto speaks against it
@@ -5328,7 +5332,7 @@ def place(brain: _Brain, draft: Draft) -> WriteResult:
             reinforce(brain, rows[head], draft, known.decision)
             return known
     near = [] if draft.force_new else neighbours(brain, draft, scope)
-    decision = decide(draft, scope, near, brain.config)
+    decision = decide(draft, scope, near)
     target = next((n.row for n in near if n.row["id"] == decision.target_id), None)
     if decision.action == "reinforce" and target is not None:
         reinforce(brain, target, draft, decision)
@@ -5476,7 +5480,7 @@ def _known_facts(text: str) -> Facts:
 _ORDER = {"same": 0, "contradiction": 1, "update": 1, "similar": 2, "different": 3}
 
 
-def decide(draft: Draft, scope: int, near: Sequence[Neighbour], config: MemoryConfig) -> Decision:
+def decide(draft: Draft, scope: int, near: Sequence[Neighbour]) -> Decision:
     """The gate's verdict; `near` is sorted, what says most first."""
     related = draft.related_ids
     linked = [n for n in near if n.comparison.relation != "different"]
@@ -5637,7 +5641,6 @@ class _Hit:
 
 class _Recall:
     """One recall inside one snapshot."""
-
     def __init__(self, brain: _Brain, query: str, scopes: list[int], *, focus: bool = False,
                  explain: bool = False, include_superseded: bool = False,
                  as_of: float | None = None, **filters: Any) -> None:
@@ -6308,8 +6311,7 @@ def _amended(brain: _Brain, row: sqlite3.Row, draft: Draft) -> WriteResult:
     _may_replace(brain, row, draft)
     store.drop_traces({ident: row})     # it is found by its day, too
     store.change(ident, kind=draft.kind, valid_from=day, updated_at=now)
-    store.add_pointers(now, "reindex", row["scope_id"], ident,
-                       store.pointers_of(store.traces([ident])[ident]))
+    store.point_anew(now, [ident])
     return known_as(ident, f"#{ident} is of kind {draft.kind} and true since "
                     f"{day_of(valid_from(row) if day is None else day)} now")
 
@@ -6339,7 +6341,6 @@ def under_key(store: TraceStore, scope: int | None, key: str | None) -> sqlite3.
 
 class Reflection(Record):
     """What `reflect` did: how many traces it touched and their strengths, by id."""
-
     applied: int
     strengths: dict[int, float]
 
@@ -6386,7 +6387,7 @@ def _reflect(brain: _Brain, rows: Mapping[int, sqlite3.Row], reward: float) -> R
         if reward < 0 and any(origin == CUE for _, origin in store.variants(ident)):
             store.drop_traces({ident: row})  # and what rewards taught it with it
             store.run("DELETE FROM variants WHERE trace_id = ? AND origin = ?", ident, CUE)
-            store.add_pointers(now, "reindex", row["scope_id"], ident, store.pointers_of(row))
+            store.point_anew(now, [ident])
         learned = _learn(store, row, *told, now) if told else array("I")
         store.add_pointers(now, "reflect", row["scope_id"], ident, learned,
                            to_json({"reward": reward}))
@@ -6406,7 +6407,6 @@ READ_KEPT = 400  # ids that a context's ledger and a summary's line hold
 
 class Forgotten(Record):
     """What `forget` removed, and where the text may still be."""
-
     memory_id: int | None  # None: several, or earlier texts of a block or file
     removed: dict[str, int]  # rows by table; "copies" are turns' calls, results, reasoning, items
     wal: str  # "erased"; "pending" where another process keeps it; "kept" by a dry run
@@ -6535,7 +6535,6 @@ class _Quotes:
     >>> _Quotes(["Port: 8443"]).without({"said": ["> the port\\n> 8443!"]})
     {'said': ['> the [forgotten]!']}
     """
-
     def __init__(self, texts: Iterable[str]) -> None:
         self._signs = dict[str, str]()      # each word as one sign: a row of words is a string
         self._rows: dict[int, set[str]] = {}
@@ -6655,7 +6654,6 @@ def _near(said: _Quotes, holders: Mapping[int, set[int]], own: set[int]
 
 class Selection(Record):
     """Which traces of a scope and its conversations to forget, live or not: those that meet all."""
-
     query: str | None  # its words in a row (12 of more), in the text or beside it
     origin: str | None
     source_url: str | None  # that one or what lies under it
@@ -6867,8 +6865,7 @@ def forget_traces(brain: _Brain, rows: Mapping[int, sqlite3.Row], sought: Sequen
     gone, beside = {*rows, *copies}, set[int]()
     for other, text, _ in [*((row, "", None) for row in rows.values()), *copies.values()]:
         if text != other["text"]:
-            beside |= {*store.turns(other["prev_id"]), *store.turns(other["id"], after=True),
-                       other["id"]}
+            beside |= store.around(other) | {other["id"]}
     beside |= {v[0] for v in store.run(f"SELECT trace_id FROM variants WHERE {_TAUGHT}", ids=ids)}
     store.drop_traces(store.traces(beside))
     for ident, row in rows.items():
@@ -6890,9 +6887,7 @@ def forget_traces(brain: _Brain, rows: Mapping[int, sqlite3.Row], sought: Sequen
     removed["journal"] = store.run("UPDATE events SET data = NULL, trace_id = NULL "
                                    f"WHERE trace_id {_THESE} OR {_ASKED}", ids=ids).rowcount
     _hide(store, rows, gone)
-    for other in store.traces(beside - {*rows}).values():
-        store.add_pointers(now, "reindex", other["scope_id"], other["id"],
-                           store.pointers_of(other))
+    store.point_anew(now, beside - {*rows})
     _unerased(store)
     scopes = {row["scope_id"] for row in rows.values()} or scopes
     store.event(now, "forget", min(scopes) if len(scopes) == 1 else None, None, {
@@ -7132,7 +7127,7 @@ def _taken_in(brain: _Brain, draft: Draft, heard: bool, before: dict[int, list[o
     store = brain.store
     scope = store.scope_id(draft.scope, create=True) or 1
     near = neighbours(brain, draft, scope)
-    verdict = decide(draft, scope, near, brain.config)
+    verdict = decide(draft, scope, near)
     old = under_key(store, scope, draft.key) or next((
         n.row for n in near if n.row["id"] == verdict.target_id
         and verdict.relation in ("update", "contradiction")
@@ -7295,8 +7290,7 @@ def _undo(brain: _Brain, sleep_id: int) -> tuple[int, list[str]]:
             if rows := store.traces(ids if act == "worded" else ()):
                 store.drop_traces(rows)         # their pointers are made anew
             store.supersede(undo, [(*json.loads(before), *ids)])
-            for ident, row in rows.items():
-                store.add_pointers(now, "reindex", row["scope_id"], ident, store.pointers_of(row))
+            store.point_anew(now, rows)
             restored += 1
             retired |= {*ids} if act == "learned" else set()
             if act == "merged":
@@ -7577,7 +7571,7 @@ _MISCOUNTED = """SELECT 1 FROM (SELECT scope_id, kind, n FROM counts UNION ALL S
 _REACHED = """SELECT (SELECT value FROM db_meta WHERE key = 'epoch'),
     (SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'events')"""
 _CHANGED = "texts that are not what was remembered"
-_SEPARATORS = re.compile("[\0- \"'\x7f]+")      # what FTS5 splits terms at
+_SEPARATORS = Regex("[\0- \"'\x7f]+")      # what FTS5 splits terms at
 IN_PLACE = 1 << 22                              # bytes of a store that is read in a second
 
 
@@ -11030,7 +11024,6 @@ def _paid_off(brain: _Brain, session: str, reply: str) -> None:
 
 class _Hook:
     """One firing of a hook."""
-
     def __init__(self, desk: Desk, event: str, client: str, data: Mapping[str, Any]) -> None:
         self.desk, self.event, self.client, self.data = desk, event, client, data
         self.brain, self.store, self.row = desk.hippo, desk.hippo.store, CLIENTS[client]
@@ -11502,7 +11495,6 @@ _PAIR = Regex(r"^[ \t]*(?:([\w-]+):|-[ \t])[ \t]*(.*)$", re.M)
 
 class Verdict(Record):
     """What became of a note: an action of the gate, "known", "revised", "retired" or "skipped"."""
-
     action: str
     memory_id: int | None
     text: str                       # its beginning; of a skipped one where it stands
@@ -11511,7 +11503,6 @@ class Verdict(Record):
 
 class Source(Record):
     """A file to import."""
-
     path: str
     text: str = ""                  # "" of JSONL
     data: Any = None                # its JSON, of JSONL its first line's
@@ -11775,7 +11766,6 @@ _SQL_HELD = f"""SELECT text, id FROM (
 
 class _Intake:
     """Takes sources into one scope; of realMemory's own format into its scopes."""
-
     def __init__(self, hippo: Hippocampus, scope: str, own_scopes: bool, again: bool) -> None:
         self.hippo, self.store, self.scope = hippo, hippo.store, scope
         self.own_scopes, self.again, self.seen = own_scopes, again, tuple[int, ...]()
@@ -12069,7 +12059,6 @@ def own_lines(hippo: Hippocampus, scopes: Sequence[int]) -> Iterator[dict[str, A
 
 class _OwnIntake:
     """Takes realMemory's own JSONL in: traces by their uid, each reference to where it is now."""
-
     def __init__(self, intake: _Intake, source: Source) -> None:
         self.hippo, self.store, self.gone = intake.hippo, intake.store, intake.gone
         self.scope = None if intake.own_scopes else intake.scope
@@ -12412,7 +12401,6 @@ def _file_text(path: str, encoding: str = "utf-8-sig", errors: str = "strict") -
 
 class Format(Record):
     """A row of FORMATS."""
-
     fits: Callable[[Source], object]    # whether a source has this format
     read: Callable[[Source], Iterator[tuple[str, Any]]] = Source.rows   # (where, row)
     notes: Callable[[Any], Iterable[dict[str, Any]]] | None = _any_notes    # None: rows are notes
@@ -12456,7 +12444,6 @@ WRITERS = {name: row.write for name, row in FORMATS.items() if row.write}
 
 class Imported(Record):
     """What an import did: how many notes became what, and the first thousand of them in order."""
-
     formats: tuple[str, ...]
     counts: dict[str, int]
     verdicts: tuple[Verdict, ...]
@@ -12591,15 +12578,14 @@ def move(hippo: Hippocampus, memory_id: int, to: str) -> tuple[int, ...]:
             ids += [old[0] for old in store.rows("SELECT id FROM traces WHERE superseded_by = ?",
                                                  ident) if old[0] not in ids]
         for one in store.traces(ids).values():
-            beside |= {*store.turns(one["prev_id"]), *store.turns(one["id"], after=True)}
+            beside |= store.around(one)
         store.drop_traces(store.traces({*ids, *beside}))
         for ident in ids:
             for sql in _CUT:
                 store.run(sql, id=ident, scope=scope, ids=to_json(ids))
         one_key(store, ids[0])
         store.event(now, "move", scope, ids[0], {"from": row["scope_id"], "ids": ids})
-        for one in store.traces({*ids, *beside}).values():
-            store.add_pointers(now, "reindex", one["scope_id"], one["id"], store.pointers_of(one))
+        store.point_anew(now, {*ids, *beside})
         return tuple(sorted(ids))
 
 
@@ -12856,7 +12842,6 @@ class _RpcError(Exception):
 
 class McpServer:
     """The built-in server: JSON-RPC lines in and out; `open_desk` is called at the first tool."""
-
     def __init__(self, open_desk: Callable[[], Desk], tools: Sequence[Tool] = TOOLS) -> None:
         self.desk, self._greeted, self.tools = lru_cache(1)(open_desk), False, tools
 
@@ -13011,7 +12996,6 @@ _EMPTY = "{\n}\n"                   # what a new JSON file grows from
 
 class _Node:
     """A JSON value and where it stands: plain[start:end]; with its key it begins before."""
-
     def __init__(self, plain: str, start: int, begin: int = 0) -> None:
         self.plain, self.start, self.begin = plain, start, begin
         self.value, self.end = json.JSONDecoder(strict=False).raw_decode(plain, start)
@@ -13166,7 +13150,6 @@ _HOOK_SHAPES: dict[str, Callable[[list[str]], dict[str, Any]]] = {
 
 class _Edit(Record):
     """What stands in one place of a client's file; without a path, the block of a text."""
-
     what: str       # "flag", "item" of a list; else a key of _SHAPES
     path: tuple[str, ...]
     value: Any
