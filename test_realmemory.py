@@ -11084,7 +11084,7 @@ def test_a_prompt_brings_what_is_known_once_into_a_context_and_else_nothing(hipp
     ("Where is the read replica?", "replica"), ("谁是李雷？", "李雷"),
     ("什么时候发布？", "周三"),
     ("mascot", ""), ("What changed?", ""), ("Can you fix it?", ""), ("How do I start?", ""),
-    ("Which replica does billing read?", ""), ("What is our logo?", ""), ("?", ""), ("Why?", "")])
+    ("Which replica does billing use?", ""), ("What is our logo?", ""), ("?", ""), ("Why?", "")])
 def test_a_short_question_brings_the_trace_that_has_all_it_asks_for(prompt, told, hippo, fire):
     put(hippo, "Our mascot is a heron called Bertha", "Марина отвечает за мобильное приложение",
         "Lucía Ferrer dirige el equipo de pagos de Valencia", "李雷负责搜索模块",
