@@ -523,7 +523,8 @@ def _similar(h):
 
 def _faded(h):
     memory, = put(h, "The turbine hall smells of ozone")
-    h.clock.pass_days(90)
+    later = h.clock() + 90 * 86_400
+    h.clock = lambda: later
     return h.get(memory).retention
 
 
@@ -4998,6 +4999,9 @@ def test_restore_refuses_what_is_no_copy_of_a_store(hippo, tmp_path):
     ("UPDATE traces SET n_words = 7 WHERE id = 1", "number of words"),
     ("UPDATE traces SET uid = 5", "2 traces with the uid of another"),
     ("UPDATE traces SET created_at = 1e300 WHERE id = 1", "years 1 to 9999"),
+    ("UPDATE traces SET kind = 'episodib'", "3 traces of no kind"),
+    ("UPDATE traces SET strength = 1e300 WHERE id = 1", "strengths outside of 0 to 1"),
+    ("INSERT OR REPLACE INTO links VALUES(1, 3, 'related', -1, 7, 1)", "weights of links"),
     ("UPDATE traces SET scope_id = 77 WHERE id = 1", "projects that are gone"),
     ("UPDATE traces SET tags = '[1' WHERE id = 1", "tags"),
     ("UPDATE traces SET tags = '{}' WHERE id = 1", "tags"),
@@ -5023,7 +5027,7 @@ def test_check_finds_what_was_changed_behind_its_back_and_mends_it(
         session_id="s")
     hippo.consolidate()
     assert cli("check", "--json").json() == {"problems": [], "sound": True}
-    sql(alone, change)
+    sql(alone, "PRAGMA ignore_check_constraints = ON", change)
     ran = cli("check", "--json")
     assert ran.code == 1 and ran.json()["sound"] is False
     assert words in " ".join(ran.json()["problems"])
@@ -5040,6 +5044,18 @@ def test_check_finds_what_was_changed_behind_its_back_and_mends_it(
     assert "id = 2" in change or hippo.recall("sails mended in June").items[0].memory_id == 2
     put(hippo, "One more line for the log")
     assert hippo.consolidate() and hippo.check() == []
+
+
+def test_a_row_with_a_flipped_kind_in_a_damaged_file_is_mended_and_kept(hippo, alone, cli):
+    put(hippo, "The mast is of spruce", "Sails are mended in June")
+    sql(alone, "PRAGMA ignore_check_constraints = ON",
+        "UPDATE traces SET kind = 'episodib' WHERE id = 1", "DROP TABLE images")
+    sql(alone, "PRAGMA writable_schema = ON",
+        "UPDATE sqlite_master SET rootpage = 99999 WHERE name = 'postings'")
+    hippo.close()
+    assert "2 traces are from the damaged file" in cli("check", "--repair", "--yes").out
+    with sound(alone) as kept:
+        assert [item.kind for item in kept.traces()] == ["episodic"] * 2
 
 
 @pytest.mark.parametrize("key", ["salt", "epoch", "forgot"])
@@ -11073,12 +11089,14 @@ def test_a_prompt_brings_what_is_known_once_into_a_context_and_else_nothing(hipp
     ("What is our mascot?", "heron"), ("who is bertha", "heron"), ("Mascot?", "heron"),
     ("Кто такая Марина?", "Марина"), ("¿Quién es Lucía?", "Lucía"), ("Wer ist Vogel?", "Vogel"),
     ("Where is the read replica?", "replica"), ("谁是李雷？", "李雷"),
+    ("什么时候发布？", "周三"),
     ("mascot", ""), ("What changed?", ""), ("Can you fix it?", ""), ("How do I start?", ""),
-    ("Which replica does billing read?", ""), ("What is our logo?", ""), ("?", ""), ("Why?", "")])
+    ("Which replica does billing use?", ""), ("What is our logo?", ""), ("?", ""), ("Why?", "")])
 def test_a_short_question_brings_the_trace_that_has_all_it_asks_for(prompt, told, hippo, fire):
     put(hippo, "Our mascot is a heron called Bertha", "Марина отвечает за мобильное приложение",
         "Lucía Ferrer dirige el equipo de pagos de Valencia", "李雷负责搜索模块",
-        "Herr Vogel betreut den Kunden Nordstern in Leipzig", kind="semantic")
+        "我们每周三下午发布新版本", "Herr Vogel betreut den Kunden Nordstern",
+        kind="semantic")
     put(hippo, "Postgres: prod is db-2.works.example, its read replica db-3.works.example on 5433",
         "Legal must approve each change, and a fix starts with a failing test", kind="semantic")
     said = fire("prompt", prompt=prompt)
