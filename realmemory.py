@@ -1740,7 +1740,7 @@ _NO_PASSWORD = Regex(
     r"|(?:self|this|os|env|process|args?|conf|config|cfg|req|request|data|form|settings|vault"
     r"|import|optional|getenv)\b[._\[]?|[a-z_]\w*\[|[a-z_]+\.[a-z_]\w*\Z"
     r"|(?=\D*\Z).*(?:passw|secret|token|pwd|парол|contrase|vault)"
-    r"|(?:string|text|none|null|true|false|required|hidden|unset|empty|default|user|here|there"
+    r"|(?:string|text|none|null|true|false|required|hidden|unset|empty|default|user|here|there|todo"
     r"|same|wrong|strong|weak|\W?1password|short|long|correct|unknown|prompt|keychain|bitwarden"
     r"|varchar|bool|bytes|auth|credentials?|details|expiry"
     r"|(?:[a-z']{0,14}-)?[a-z']{1,14}(?:ed|ing|ble|[aeo]ry|al|ic|[ae]nt|ive|ect"

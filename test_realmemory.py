@@ -2924,6 +2924,7 @@ def test_prose_tables_and_logs_are_no_lists_of_words(prose):
     "Fixed in 9b1e07da4c2f88d3, PR 271", "Trace 7f9c2ba4-1d3e-4c55-9a77-0b1c2d3e4f50 was slow",
     "sha256 of the image: " + "0f3a9c" * 10 + "beef", "commit " + "4be1a90c77" * 4,
     "risk-based-approach-for-long-hyphenated-names is the policy", "password: see the vault",
+    "API password: TODO", "DB_PASSWORD=todo",
     "Branch npm-install-hangs-on-node-22-alpine", "See notes/globex-is-in-hamburg-b9554d9c.md",
     "The job sk-train-nightly-on-gpu-4-again failed", "hf-cache-on-the-share-is-slow-1a2b3c4",
     "There is no Stripe API key in this build", "apiKey comes from env.MAPS_API_KEY",
