@@ -1670,6 +1670,7 @@ _KEY = Regex(f"(?<![A-Za-z0-9]){_NO_SLUG}(?:" + "|".join(f"(?P<{kind}>{shape})" 
     "gitlab_token": r"gl[a-z]{2,5}-(?=[A-Za-z_-]{0,20}+\d)[A-Za-z0-9_-]{20,255}",
     "slack_token": "(?:xox[abeoprs]|xapp)-[A-Za-z0-9-]{10,255}"
                    "|(?<=hooks.slack.com/services/)[A-Za-z0-9/]{20,80}",
+    "webhook": r"(?<=discord.com/api/webhooks/)\d{15,22}/[\w-]{40,100}",
     "jwt": r"eyJ[A-Za-z0-9_-]{8,4000}(?:\.[A-Za-z0-9_-]{8,4000}){2}",
     "api_key": r"(?:[srp]k|whsec|hf|npm|pypi|ntn|sbp|glsa|PMAK|xai|pplx|gsk|r8|tskey|dckr_pat"
                r"|lin_api|sntr[yu]s|shp[a-z]{2}|dop_v1|GOCSPX|nvapi|tvly|pcsk|figd|lsv2|jina"

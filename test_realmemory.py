@@ -1644,6 +1644,7 @@ remote: ⟦gh¬p_{n36}⟧ was pushed by mistake
 use ⟦gl¬pat-{n20}⟧ for the mirror
 SLACK_BOT_TOKEN=⟦xo¬xb-{d12}-{d12}-{n24}⟧
 stripe.api_key = "⟦s¬k_live_{n24}⟧"
+Builds report to https://discord.com/api/webhooks/⟦{d18}/{n68}⟧
 openai.api_key = '⟦s¬k-{n48}⟧'
 HF: ⟦hf¬_{n34}⟧ reads the gated model
 _authToken=⟦{x8}-{x4}-4{x3}-a{x3}-{x12}⟧
