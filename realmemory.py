@@ -4357,6 +4357,8 @@ class TraceStore(Store):
 
     def _settle(self) -> None:
         super()._settle()
+        if self.full and self.meta("analyser") != ANALYSER:     # a full disk comes before
+            raise self.full
         if not self.read_only and self.meta("analyser") != ANALYSER:
             with self.writing():
                 if self.meta("analyser") != ANALYSER:   # another process may have been first
