@@ -11637,8 +11637,8 @@ def test_the_page_shows_growth_verdicts_latency_sleeps_and_links(hippo, clock):
                    "Oats feed the horses")
     page = page_of(hippo, "yard", around=rye)
     assert ["Growth", "Retention", "Gate verdicts", "Latency", "Injections",
-            f"Associations of #{rye}", "Sleeps", "Most reinforced",
-            "Quarantined, the newest", "Fading", "What is held"] == re.findall("<h2>(.*?)</h2>", page.said)
+            f"Associations of #{rye}", "Sleeps", "Most reinforced", "Quarantined, the newest",
+            "Fading", "What is held"] == re.findall("<h2>(.*?)</h2>", page.said)
     assert page.said.count("2030-03-17: 1 episodic") == 1 and "2030-03-20: 1 semantic" in page.said
     assert ": 1 answered" in page.said and page.count("path", **{"class": "edge"}) >= 2
     for text in ("Rye is sown late", "The barn holds nine tonnes", "2030-03-26", "committed"):
