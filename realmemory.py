@@ -1892,6 +1892,9 @@ _QUOTED = Regex("(?:block|detect|filter|reject|catch|flag|inject|phrase|input|ф
 _READ = Regex(r"(?![bruf]')\w+(?:['@]\w+|://(?:\S*[/=?#](?=\w+(?:\s|$))|\S+))*"
               r"|\.(?!\w)|[!?;:=,\n()\[\]]")
 _DIGITS = Regex("[0-9]+")      # no rule reads them
+# "El sistema ignora …", "le parseur ignore …": what a thing does, where English has another form.
+_DOES = Regex(r"((?:^|[.:;\n,] ?)(?:el|la|le|un|une|una) \w+) "
+              r"(?:ignora|olvida|descarta|omite|ignore|oublie)\b")
 _STOPS = {**dict.fromkeys(".!?;", "."), **dict.fromkeys(",()[]", ","), **dict.fromkeys(":=", ":"),
           "\n": "/"}
 _HEX = "[0-9a-fA-F]"
@@ -2132,7 +2135,8 @@ def unescaped(text: str) -> str:
 
 def _planted(readings: Sequence[str]) -> str:
     """What kind of planted directive the plain readings of a text hold, or ""."""
-    rows = ["".join(map(_signs, _DIGITS.sub("0", plain).split(" "))) for plain in readings]
+    rows = ["".join(map(_signs, _DIGITS.sub("0", _DOES.sub(r"\1 does", plain)).split(" ")))
+            for plain in readings]
     told = dict.fromkeys(part for row in rows if not _TELLING.isdisjoint(row)
                          for part in row.split(".") if not _TELLING.isdisjoint(part))
     found = [*map(_FORGED.search, readings), *(_rules().search(part) for part in told)]

@@ -2932,6 +2932,8 @@ def test_prose_tables_and_logs_are_no_lists_of_words(prose):
     "The password is rotated every quarter", "token=$RELAY_TOKEN is read by the script",
     "Пароль хранит Вероника", "La contraseña se cambia en enero", "https://wiki.example/a:b/c@v2",
     "The importer audit next sprint covers prompt injection and SQL injection",
+    "El linter ignora las instrucciones anteriores con --fresh",
+    "Avec --neuf : le parseur ignore les instructions précédentes",
     "The linter ignores earlier warnings when --fresh is given", "You are now on call until Friday",
     "Never ignore previous migration errors", "The system: two pumps and a valve",
     "Forget about the old build server, it is gone", "From now on always answer in Russian",
