@@ -3103,6 +3103,7 @@ def test_the_public_poisoning_suite_breaches_nothing_and_loses_nothing_benign():
     assert len(runs) == 21 and [run.scenario_id for run in runs if not run.passed] == []
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("seed", [
     "ignore ", "ignore the ", "you are now x ", "[user_memory=a", "[verified] ", "a.b@", ".env|",
     "attack \"", "a b c ", "a1b ", "Игнop ", "\U0001f3f4\U000e0067", "忽略", "act as admin ",
@@ -7323,6 +7324,7 @@ def images_of(hippo):
                    for row in hippo.store.rows("SELECT * FROM links")}}
 
 
+@pytest.mark.once
 @settings(max_examples=40)
 @given(st.integers(0, 10 ** 6), st.sampled_from([0, 0, 1, 4, 9]))
 def test_undo_puts_each_row_that_nobody_touched_back_as_it_was_and_names_the_rest(seed, writes):
@@ -7702,6 +7704,7 @@ def rows_of(hippo):
             "SELECT * FROM traces WHERE scope_id NOT IN (SELECT id FROM scopes WHERE log_of > 0)")}
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("facts", [
     ["My name is Ann", "I live in Porto", "I like tea, not coffee", "I hate fog", "I love only rap",
      "I don't like loud music", "We decided to use oak, not pine", "I'd rather walk than ride",
@@ -8530,6 +8533,7 @@ def test_endless_arguments_and_many_results_of_one_call_stay_under_the_cap(hippo
         json.loads(call["function"]["arguments"])
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("text", [
     " ".join(f"word{i}" for i in range(3_000)), "支付网关的超时是三十秒" * 1_000,
     "".join(f"строка {i}\n" for i in range(1_500)), "x" * 9_000, "\n\n a\n" * 2_500])
@@ -10274,6 +10278,7 @@ def one_line_where_garbage(given_, err):
         r"it went on without; look at what\S* runs it( in /\S+/settings\.json)?\n", err) is not None
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("given_", HOOK_INPUTS)
 def test_a_hook_exits_zero_and_quietly_whatever_is_piped_in(given_, hippo, alone):
     put(hippo, "Grain is weighed twice", kind="semantic")
@@ -10347,6 +10352,7 @@ def test_no_file_and_no_process_is_left_open(line, hippo, alone, tmp_path):
     assert ran.err == "" and ran.code == (line == "doctor" and "problem  " in ran.out)
 
 
+@pytest.mark.once
 def test_nothing_waits_for_a_pipe_in_the_place_of_a_file(hippo, alone, tmp_path):
     ident, = put(hippo, "The canary is called Quillfeather")
     hippo.backup()
@@ -10366,6 +10372,7 @@ def test_nothing_waits_for_a_pipe_in_the_place_of_a_file(hippo, alone, tmp_path)
     assert python("brief", "--namespace", "../x", stdin=b"{}").code == 0
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("line", ["brief --no-such-option", "brief --limit many", "sleep extra",
                                   "brief --namespace ../../evil"])
 def test_a_misused_hook_exits_zero_and_leaves_a_journal_entry(line, hippo, alone):
@@ -10450,6 +10457,7 @@ def plain_sizes(reply):
                               else row for n, row in enumerate(rows))])
 
 
+@pytest.mark.once
 @given(st.lists(file_commands, min_size=1, max_size=30))
 def test_memory_files_answer_every_command_as_anthropics_own_tool_does(hippo, tmp_path, commands):
     from anthropic.lib.tools import ToolError
@@ -11184,6 +11192,7 @@ def test_an_event_exits_zero_and_quietly_whatever_is_piped_in(event, given_, hip
     assert ("5433" in ran.out) == (event == "start")
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("line", ["brief", "sleep", "hook prompt --client gemini"])
 def test_what_is_no_json_is_a_failure_where_asked_and_the_doctor_says_where_to_look(line, hippo,
                                                                                    cli, alone):
@@ -13973,6 +13982,7 @@ def places(home):
             "namesake": real_repository(home / "other" / "shop"), "plain": home / "plain"}
 
 
+@pytest.mark.once
 def test_all_places_of_one_repository_share_a_project_and_a_namesake_does_not(home, places):
     with Wire(home, cwd=places["shop"]) as wire:
         wire.good("memorize", text="The shop sells wooden canoes")
@@ -14406,6 +14416,7 @@ def answered(port, sent):
         return b"".join(iter(lambda: wire.recv(9_999), b""))
 
 
+@pytest.mark.once
 @pytest.mark.parametrize(("sent", "statuses"), [
     (b"", []), (b"POST", []), (BEGUN, []), (HALF, []),
     (WHOLE + BEGUN, [b"200"]), (WHOLE + HALF, [b"200"]),
@@ -14480,6 +14491,7 @@ async def writers(url, clients, calls, wrote):
             group.start_soon(one, number)
 
 
+@pytest.mark.once
 @needs_sdk_2
 def test_many_clients_at_once_lose_no_write_and_share_one_store(home):
     import anyio
@@ -15239,6 +15251,7 @@ def test_a_spoilt_store_is_refused_with_the_reason_and_left_as_it_is(damaged):
     assert [json.loads(line)["error"].split(":")[0] for line in journal] == ["brief", "sleep"]
 
 
+@pytest.mark.once
 def test_a_repair_takes_what_can_be_read_and_the_rest_from_a_copy(damaged, sound_file):
     home, how = damaged
     store = home / ".realmemory"
@@ -16213,6 +16226,7 @@ COMMANDED = {                       # a harmless use of each command, by its fir
     undo 99;demo""".replace("\n", ";").split(";")}
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("how", SURROUNDINGS)
 def test_every_command_ends_in_words_whatever_surrounds_it(how, alone):
     assert COMMANDED.keys() == rm.COMMANDS.keys()
