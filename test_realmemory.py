@@ -11738,7 +11738,7 @@ def test_a_real_browser_shows_the_page_and_runs_nothing_of_it(hippo, clock, tmp_
         f"--screenshot={tmp_path / 'r.png'}", "--window-size=1000,1400", "--dump-dom",
         f"file://{tmp_path / 'r.html'}"], capture_output=True, timeout=60, text=True)
     assert "<title>realMemory report</title>" in done.stdout and "<script" not in done.stdout
-    assert "Refused to" not in done.stderr and done.stdout.count("</section>") == 10
+    assert "Refused to" not in done.stderr and done.stdout.count("</section>") == 11
     assert (tmp_path / "r.png").stat().st_size > 20_000
 
 
