@@ -1586,7 +1586,7 @@ _SECRETS = tuple((signs.split(), Regex(pattern, re.S)) for signs, pattern in (
      r"(?i:bearer|authorization['\"]?\s{0,3}[:=,]\s{0,3}['\"]?(?:basic|token|apikey))\s{1,3}"
      r"(?P<bearer>(?=[A-Za-z._~+/=-]{0,80}\d)[A-Za-z0-9._~+/=-]{16,4000})"),
     ("://",
-     r"://[^\s/:@]{0,64}:(?P<url_password>(?![<${%\[*]|(?:pass|passwd|password|pw|secret|token)@)"
+     r"://[^\s/:@[]{0,64}:(?P<url_password>(?![<${%\[*]|(?:pass|passwd|password|pw|secret|token)@)"
      r"[^\s/]{3,256})(?=@)"),
     ("-u -a --user --proxy-user --auth", r"\b(?:curl|wget|https?) (?:[^\s|]{1,60} ){0,6}?"
      r"(?:-\w{0,4}u|-a|--auth|--(?:proxy-)?user)[ =]?['\"]?[^\s:'\"]{1,60}:"
@@ -1952,7 +1952,7 @@ def redacted(text: str) -> tuple[str, tuple[str, ...]]:
     >>> redacted("password: see the vault")[1]
     ()
     """
-    low, kinds = text.lower(), list[str]()
+    kinds, before = list[str](), ""
 
     def mark(match: re.Match[str]) -> str:
         kinds.append(kind := str(match.lastgroup))
@@ -1967,18 +1967,22 @@ def redacted(text: str) -> tuple[str, tuple[str, ...]]:
                 return cut
         return word
 
-    hinted = any(map(low.__contains__, _ASCII_HINTS if low.isascii() else _HINTS))
-    for signs, pattern in _SECRETS if hinted else ():
-        if any(map(low.__contains__, signs)):
-            text = pattern.sub(mark, text)
-    if max(map(len, text.split()), default=0) > 19:
-        if "\n" in text and any(map(text.__contains__, _PLAIN_KEYS)):
-            text = _BROKEN_KEY.sub(keys_cut, text)
-        text = _LONG_WORD.sub(keys_cut, text)
-    for signs, pattern in _LABELLED if hinted else ():
-        if any(map(low.__contains__, signs)):
-            text, before = _passwords_cut(text, pattern), text
-            kinds += ["password"] * (text != before)
+    for _ in range(4 if len(text) < 20_000 else 1):     # what is cut may show what stood behind
+        if text == before:
+            break
+        before, low = text, text.lower()
+        hinted = any(map(low.__contains__, _ASCII_HINTS if low.isascii() else _HINTS))
+        for signs, pattern in _SECRETS if hinted else ():
+            if any(map(low.__contains__, signs)):
+                text = pattern.sub(mark, text)
+        if max(map(len, text.split()), default=0) > 19:
+            if "\n" in text and any(map(text.__contains__, _PLAIN_KEYS)):
+                text = _BROKEN_KEY.sub(keys_cut, text)
+            text = _LONG_WORD.sub(keys_cut, text)
+        for signs, pattern in _LABELLED if hinted else ():
+            if any(map(low.__contains__, signs)):
+                text, whole = _passwords_cut(text, pattern), text
+                kinds += ["password"] * (text != whole)
     return text, tuple(dict.fromkeys(kinds))
 
 
@@ -1987,7 +1991,8 @@ def _passwords_cut(text: str, pattern: Regex) -> str:
     low, parts, done, at = text.replace("\u0130", "I").lower(), list[str](), 0, 0  # as long as text
     while match := pattern.search(low, at):
         (start, end), at = match.span("value"), match.end("label")
-        if _looks_secret(match, text[start:end]):
+        if _looks_secret(match, text[start:end]) and not (      # the word is no mark's
+                re.search(r"\[redacted:\w*\Z", low[max(0, match.start() - 30):match.start()])):
             parts += text[done:start], "[redacted:password]"
             done = at = end
     return "".join((*parts, text[done:]))

@@ -3103,6 +3103,17 @@ def test_the_public_poisoning_suite_breaches_nothing_and_loses_nothing_benign():
     assert len(runs) == 21 and [run.scenario_id for run in runs if not run.passed] == []
 
 
+@pytest.mark.parametrize("text", [
+    "api_key = s" "k-2ke\udca7Y =ant-abc123d\x01\x07ef456", "q://s" "k-2keY9abc{}secret@host:5",
+    "card: 4111 1111 1111 1111'<4111 1111 1111 1111", "://{}@", "curl: = />://{}=:>{}@",
+    "gh" "p_a1B2a1B2a1B2a1B2a1B2a1B2a1B2a1B2a1B2ant-abc123d{}\nexport, "])
+def test_what_is_cut_out_leaves_nothing_behind_that_would_be_cut_out_later(text):
+    text = rm.storable(text.replace("{}", "eyJabcdefgh12.eyJabcdefgh34.abcdefgh56"))
+    hidden, kinds = rm.redacted(text)
+    assert kinds and hidden != text and rm.redacted(hidden) == (hidden, ())
+    assert "[redacted:[" not in hidden
+
+
 @pytest.mark.once
 @pytest.mark.parametrize("seed", [
     "ignore ", "ignore the ", "you are now x ", "[user_memory=a", "[verified] ", "a.b@", ".env|",
