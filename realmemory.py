@@ -431,7 +431,11 @@ _PLAIN = {      # replaced sign by sign: five times as fast as `translate`
     **dict.fromkeys("\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\ufe0e\ufe0f\ufeff", ""),
     "\u0131": "i", "\u00f8": "o", "\u00d8": "O", "\u0142": "l", "\u0141": "L", "\u00e6": "ae",
     "\u00c6": "AE", "\u0153": "oe", "\u0152": "OE", "\u0111": "d", "\u0110": "D",
-    "\u00fe": "th", "\u00de": "TH", "\u00f0": "d", "\u00d0": "D"}
+    "\u00fe": "th", "\u00de": "TH", "\u00f0": "d", "\u00d0": "D", "\u0149": "'n", "\u01ff": "o",
+    "\u01fe": "O", "\U000107a2": "o", "\ua7f9": "oe", "\u1d9e": "d", "\u2033": "''",
+    "\u2034": "'''", "\u2057": "''''", **dict.fromkeys("\u01fd\u01e3\U00010783", "ae"),
+    **dict.fromkeys("\u01fc\u01e2\u1d2d", "AE"), **dict.fromkeys("\u207b\u208b\ufe32", "-"),
+    "\ufe31": " ", "\ufe58": " ", "\U0001d6a4": "i"}
 
 # English, Russian, Spanish, German: +3.8 on LoCoMo, +3.5 on BEAM.  Not "may", "son", "die".
 ANALYSER = "6"  # version of what this section puts out: another one re-indexes

@@ -2685,6 +2685,11 @@ def test_directives_are_known_in_german_and_french_too_and_talk_of_rules_is_none
     assert least <= len(marked) <= most, marked
 
 
+def test_what_is_folded_is_folded_to_the_end():
+    signs = [chr(c) for c in range(0x1ffff) if not 0xd800 <= c < 0xe000]
+    assert [c for c in signs if rm.fold(rm.fold(c)) != rm.fold(c)] == []
+
+
 def test_a_label_that_another_label_is_said_of_is_looked_at_as_well():
     for text in ("The secret is password=Hunter22x", "token usage: pwd=Hunter22x", "İ" * 9 +
                  " the token is stored; password: Hunter22x"):
