@@ -2011,8 +2011,26 @@ def _looks_secret(match: re.Match[str], value: str) -> bool:
     signs = re.sub(r"[\W_]", "", value)
     mixed = not signs.isalpha() and re.search(r"\d", signs) and re.search(r"[^\W\d_]", signs)
     label, near = match["label"], match.start("value") - match.end("label") < 5
-    told = match["said"] or match["is"] or near and label.startswith(_IN_SHELL)
+    told = bool(match["said"] or match["is"] or near and label.startswith(_IN_SHELL))
     named = label.startswith(_OF_PASSWORDS) and label != "pass"
+    sure = _sure_of(match, value, signs, (bool(mixed), near, told, named))
+    if sure is not None:
+        return sure
+    if told and named and not label.endswith(("token", "key", "auth")):
+        return _stands_alone(match, value, signs)
+    if told and _RANDOM.match(value):
+        return True
+    runs = len(re.findall(r"\d+|[a-zа-я]+|[A-ZА-Я]+", signs))  # fewer where names are made up
+    least = 9 if told or named or near and value.isalnum() else 15
+    share = 0.2 if told and near and value.isalnum() else 0.3
+    return bool(mixed) and len(value) > least and runs > share * len(signs)
+
+
+def _sure_of(match: re.Match[str], value: str, signs: str,
+             how: tuple[bool, bool, bool, bool]) -> bool | None:
+    """What the label alone decides of a value: whether that is mixed, near, told as its own, and
+    the label a password's; None where the value's signs are to decide."""
+    (mixed, near, told, named), low, label = how, match.string, match["label"]
     if told and mixed and len(value) > 7 and not _MEASURE.match(value) and _KEY_LABEL.search(
             low, max(0, match.start() - 9), max(match.start("said"), match.start("is"))):
         return True
@@ -2021,16 +2039,7 @@ def _looks_secret(match: re.Match[str], value: str) -> bool:
         return len(value) > 5 and (named or not _MEASURE.match(value))
     if maybe and mixed and near and (low.endswith(_MINE, 0, match.start()) or _STRONG.match(value)):
         return True
-    if stated and label.startswith(_PINS):
-        return signs.isdigit() and len(value) > 3
-    if not (told and named) or label.endswith(("token", "key", "auth")):
-        if told and _RANDOM.match(value):
-            return True
-        runs = len(re.findall(r"\d+|[a-zа-я]+|[A-ZА-Я]+", signs))  # fewer where names are made up
-        least = 9 if told or named or near and value.isalnum() else 15
-        share = 0.2 if told and near and value.isalnum() else 0.3
-        return bool(mixed) and len(value) > least and runs > share * len(signs)
-    return _stands_alone(match, value, signs)
+    return signs.isdigit() and len(value) > 3 if stated and label.startswith(_PINS) else None
 
 
 def _stands_alone(match: re.Match[str], value: str, signs: str) -> bool:
