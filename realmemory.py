@@ -1628,7 +1628,8 @@ _SECRETS = tuple((signs.split(), Regex(pattern, re.S)) for signs, pattern in (
      rf"(?<![^\s'\"`(])(?P<password>{_MIXED}[^\s'\"`,;:()<>$]{{6,64}})['\"`]? (?i:is|was|as|ist"
      r"|als|es|como|est|comme|[—–-](?: это)?|это)(?: (?:the|my|our|his|her|das|die|mein|dein|unser"
      r"|la|el|mi|tu|le|mon|ma|мой|наш|[\w-]{1,20}['’]s))(?: (?!\w*(?:ed|ing)\b)[\w-]{2,12})? "
-     rf"{_PASSWORD}(?=\s{{0,3}}(?:[.,;!)\n]|\Z|(?:for|to|of|on|at|in|here|now|everywhere|für|de|от)\b))"),
+     rf"{_PASSWORD}(?=\s{{0,3}}(?:[.,;!)\n]|\Z|"
+     r"(?:for|to|of|on|at|in|here|now|everywhere|für|de|от)\b))"),
     ("chang set rotate смени измени поменя cambi",
      r"\b(?i:chang|(?:re)?set|rotate|смени|измени|поменя|cambi)\w{0,6} (?:[\w'’-]{1,15} ){0,3}?"
      rf"{_PASSWORD}(?: [\w'’-]{{1,15}}){{0,3}}? (?:to|на|a|en) {_NEW}"),
@@ -1707,7 +1708,8 @@ _LABELLED = tuple((signs.split(","), Regex(f"(?P<label>{labels}){_VALUE}")) for 
      rf"|key(?:{_KEYS}))(?= ?=)|env(?<!\wenv) \w{{1,40}}(?:token|secret|pass\w{{0,4}})(?= )"
      r"|password|passwd|passphrase|passcode|_pass|-pass|pwd|secret|credential"
      r"|[\"_-]auth(?!or(?!iz|is))"
-     rf"|[?&](?:pass|s(?:ecret|ig)|(?:access_?|auth_?)?token|api_?key)|token|key(?:{_KEYS}|(?<=[?&]key))"
+     rf"|[?&](?:pass|s(?:ecret|ig)|(?:access_?|auth_?)?token|api_?key)"
+     rf"|token|key(?:{_KEYS}|(?<=[?&]key))"
      r"|cookie(?:['\"]?\s?[:=]\s?['\"]?[\w.-]{1,40}(?==))?"
      r"|p(?:ass|w|sk|in)(?<!\wpass)(?<!\wpw)(?<!\wpsk)(?<!\wpin)(?![\w-])"),
     ("passwort,kennwort,пин,парол,contrase,clave,密码,密碼,口令,ключ,секрет,токен,密钥,令牌,senha,"
@@ -2607,7 +2609,8 @@ NOT_ES (?!(?:antes|digas|sabes|puedes|tienes|eres|vas|haces|quieres|dices|vienes
   |entiendes|ganas|llegas|escuchas)\b)
 HABIT (?!(?:a|an|the|that|this|th[eo]se|it|any|more|so|too|to|его|её|их|эт\w+|так\w*|туда|сюда|el
   |es[aeo]\w*|un[oa]?s?|las?|los?|más|tanto)\b)(?!.*(?:\b(?:here|now|yet|this|just|anything
-  |здесь|тут|сейчас|пока|просто|только|ничего|сюда|aquí|ahora|todavía|aún|solo|nada|est[eao]s?)\b)).{3}
+  |здесь|тут|сейчас|пока|просто|только|ничего|сюда|aquí|ahora
+  |todavía|aún|solo|nada|est[eao]s?)\b)).{3}
 DO_ES (?:añade|comprueba|ejecuta|escribe|evita|explica|haz|incluye|pon|pregunta|responde|revisa|usa)
 ASKED (?P<rest>CLEAR.+)
 NAME (?P<name>CAP[\w'’-]*(?: CAP[\w'’-]*){0,2})
